@@ -1,0 +1,195 @@
+"""A model family as one frozen value: how its prompt is written and how its reply is read.
+
+A `Family` is built from data by `colibri.loading`; nobody subclasses it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+
+from attrs import Factory, define, field, frozen
+
+from colibri.conversation import Conversation, Tool, Turn
+from colibri.events import Event
+
+if TYPE_CHECKING:
+    from colibri.provenance import Segment
+
+__all__ = [
+    "Effort",
+    "Family",
+    "Features",
+    "Folding",
+    "Identity",
+    "ParserLike",
+    "Prompt",
+    "Serve",
+    "Start",
+    "Stops",
+]
+
+Start: TypeAlias = Literal["reasoning", "text"] | None
+Effort: TypeAlias = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+
+
+def _no_segments() -> tuple[Segment, ...]:
+    return ()
+
+
+@define(frozen=True, slots=False)
+class Prompt:
+    """An exact prompt.
+
+    text: what the model reads. start: where its reply begins, inside "reasoning", inside "text", or
+    None when the reply opens its own. stop: strings that end the turn, beside the end tokens.
+    """
+
+    text: str
+    start: Start = None
+    stop: tuple[str, ...] = ()
+    _trace: Callable[[], tuple[Segment, ...]] = field(default=_no_segments, eq=False, repr=False)
+
+    @cached_property
+    def segments(self) -> tuple[Segment, ...]:
+        """Who wrote each character: the format, or which turn and part. Computed when first read."""
+        return self._trace()
+
+
+class ParserLike(Protocol):
+    """Reads one reply, piece by piece."""
+
+    def feed(self, text: str, control: bool | None = None) -> list[Event]:
+        """Take the next characters.
+
+        `control` says that they are one authentic control token (True), ordinary text (False), or that
+        the engine cannot tell (None).
+        """
+        ...
+
+    def finish(self, reason: str) -> list[Event]:
+        """End the reply: `reason` is "stop" or "length"."""
+        ...
+
+
+class Render(Protocol):
+    """See `Family.render`."""
+
+    def __call__(self, conversation: Conversation, cue: bool = True) -> Prompt: ...
+
+
+class NewParser(Protocol):
+    """See `Family.new_parser`."""
+
+    def __call__(
+        self, tools: Sequence[Tool] = (), prompt: Prompt | None = None, start: Start = None
+    ) -> ParserLike: ...
+
+
+class Extend(Protocol):
+    """See `Family.extend`."""
+
+    def __call__(self, prompt: Prompt, reply: str, turns: Sequence[Turn]) -> Prompt | None: ...
+
+
+@frozen
+class Identity:
+    """How a checkpoint is recognised as this family's.
+
+    model_types: values of config.json's model_type (or a GGUF's general.architecture), lower case.
+    template_hashes: SHA-256 of official chat templates. template_marks: texts that all occur in the
+    official template and, together, in no other one. `needs_template` families never claim a checkpoint
+    by model type alone.
+    """
+
+    model_types: tuple[str, ...] = ()
+    template_hashes: frozenset[str] = frozenset()
+    template_marks: tuple[str, ...] = ()
+    template_absent: tuple[str, ...] = ()
+    needs_template: bool = False
+
+
+@frozen
+class Stops:
+    """What ends a turn.
+
+    strings: stop sequences that the server applies when the client sends none; `patient` ones are
+    ignored while only white space precedes them. tokens: spellings of the end tokens, which never reach
+    the reply; token_ids: their ids in the official vocabulary, for engines without a tokenizer.
+    """
+
+    strings: tuple[str, ...] = ()
+    patient: bool = False
+    tokens: tuple[str, ...] = ()
+    token_ids: tuple[int, ...] = ()
+
+
+@frozen
+class Features:
+    """What a variant offers.
+
+    efforts: levels it distinguishes, in rising order. thinking: "none", "switch" (can be turned off) or
+    "always". forced_tool: what a forced tool does to the prompt. media: kinds of input beside text.
+    """
+
+    tools: bool = False
+    thinking: Literal["none", "switch", "always"] = "none"
+    efforts: tuple[str, ...] = ()
+    preserve_thinking: bool = False
+    roles: tuple[str, ...] = ("system", "user", "assistant")
+    forced_tool: Literal["narrow", "narrow+line", "message", "ignored"] = "ignored"
+    continuation: bool = True
+    media: tuple[str, ...] = ()
+
+
+@frozen
+class Folding:
+    """What the server rewrites before rendering because the official format has no place for it.
+
+    late_system: system turns after the first place are legal. text_parts: user and assistant turns may
+    be lists of text parts; tool_text_parts: so may tool results.
+    """
+
+    late_system: bool = True
+    text_parts: bool = True
+    tool_text_parts: bool = True
+
+
+@frozen
+class Serve:
+    """The server's defaults where they differ from the official template's; None leaves those."""
+
+    thinking: bool | None = None
+    effort: str | None = None
+    preserve_thinking: bool | Literal["when_off"] | None = None
+    sampling: Mapping[str, float] = Factory(dict)
+
+
+@frozen
+class Family:
+    """One variant of a model family.
+
+    `render(conversation, cue=True)` writes the prompt: pure, byte for byte the official template's.
+    `new_parser(tools=(), prompt=None, start=None)` reads a reply to it. `extend(prompt, reply, turns)`
+    is the next prompt built on the text already sampled, or None where the format rewrites the past.
+    `network(config, tensors)` gives the engine's ArchSpec, or None when only other engines can run it.
+    """
+
+    id: str
+    title: str
+    identity: Identity
+    stops: Stops
+    features: Features
+    folding: Folding
+    serve: Serve
+    render: Render = field(repr=False)
+    new_parser: NewParser = field(repr=False)
+    extend: Extend = field(repr=False)
+    prefix_stable: Literal["always", "never", "thinking_preserved"] = "never"
+    network: Callable[[Mapping[str, Any], Mapping[str, Any]], Any] | None = field(default=None, repr=False)
+
+    @property
+    def model_types(self) -> tuple[str, ...]:
+        """Values of model_type that this family may serve."""
+        return self.identity.model_types
