@@ -15,7 +15,9 @@ from colibri.conversation import Conversation, Tool, Turn
 from colibri.events import Event
 
 if TYPE_CHECKING:
+    from colibri.grammar import Grammar
     from colibri.provenance import Segment
+    from colibri.templates import ChatTemplate
 
 __all__ = [
     "Effort",
@@ -50,6 +52,7 @@ class Prompt:
     start: Start = None
     stop: tuple[str, ...] = ()
     _trace: Callable[[], tuple[Segment, ...]] = field(default=_no_segments, eq=False, repr=False)
+    conversation: Conversation | None = field(default=None, eq=False, repr=False)
 
     @cached_property
     def segments(self) -> tuple[Segment, ...]:
@@ -129,18 +132,22 @@ class Stops:
 class Features:
     """What a variant offers.
 
-    efforts: levels it distinguishes, in rising order. thinking: "none", "switch" (can be turned off) or
-    "always". forced_tool: what a forced tool does to the prompt. media: kinds of input beside text.
+    tools: the format has tool calls; tools_served: the server offers them. thinking: "none", "switch" (can
+    be turned off) or "always"; efforts: levels it distinguishes, in rising order. forced_tool: what a
+    forced tool does to the prompt. media: kinds of input beside text. prefix_stable: whether the prompt
+    of the next user turn starts with this prompt and its reply: always, never, or when past reasoning is
+    preserved.
     """
 
     tools: bool = False
+    tools_served: bool = False
     thinking: Literal["none", "switch", "always"] = "none"
     efforts: tuple[str, ...] = ()
     preserve_thinking: bool = False
     roles: tuple[str, ...] = ("system", "user", "assistant")
     forced_tool: Literal["narrow", "narrow+line", "message", "ignored"] = "ignored"
-    continuation: bool = True
     media: tuple[str, ...] = ()
+    prefix_stable: Literal["always", "never", "preserved"] = "never"
 
 
 @frozen
@@ -183,10 +190,11 @@ class Family:
     features: Features
     folding: Folding
     serve: Serve
+    grammar: Grammar = field(repr=False)
+    template: ChatTemplate = field(repr=False)
     render: Render = field(repr=False)
     new_parser: NewParser = field(repr=False)
     extend: Extend = field(repr=False)
-    prefix_stable: Literal["always", "never", "thinking_preserved"] = "never"
     network: Callable[[Mapping[str, Any], Mapping[str, Any]], Any] | None = field(default=None, repr=False)
 
     @property

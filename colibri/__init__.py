@@ -1,0 +1,65 @@
+"""Model families as plugins: exact prompts, reply parsers, and what engines and servers need of them.
+
+Public names are imported on first use, so that `import colibri` stays cheap.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from colibri.conversation import Conversation as Conversation
+    from colibri.conversation import Tool as Tool
+    from colibri.errors import ColibriError as ColibriError
+    from colibri.family import Family as Family
+    from colibri.family import Prompt as Prompt
+    from colibri.hookspecs import hookimpl as hookimpl
+    from colibri.loading import load_family as load_family
+    from colibri.protocols.openai_messages import conversation_from_openai as conversation_from_openai
+    from colibri.registry import Registry as Registry
+    from colibri.registry import load as load
+    from colibri.reply import Reply as Reply
+    from colibri.reply import fold as fold
+
+__all__ = [
+    "ColibriError",
+    "Conversation",
+    "Family",
+    "Prompt",
+    "Registry",
+    "Reply",
+    "Tool",
+    "conversation_from_openai",
+    "fold",
+    "hookimpl",
+    "load",
+    "load_family",
+]
+
+_HOMES = {
+    "ColibriError": "colibri.errors",
+    "Conversation": "colibri.conversation",
+    "Family": "colibri.family",
+    "Prompt": "colibri.family",
+    "Registry": "colibri.registry",
+    "Reply": "colibri.reply",
+    "Tool": "colibri.conversation",
+    "conversation_from_openai": "colibri.protocols.openai_messages",
+    "fold": "colibri.reply",
+    "hookimpl": "colibri.hookspecs",
+    "load": "colibri.registry",
+    "load_family": "colibri.loading",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'colibri' has no attribute {name!r}")
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

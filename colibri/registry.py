@@ -1,0 +1,305 @@
+"""Finding plugins, and the families they bring."""
+
+from __future__ import annotations
+
+import os
+import pkgutil
+from collections.abc import Iterable, Iterator, Mapping
+from hashlib import sha256
+from importlib import import_module, metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pluggy
+from attrs import frozen
+
+from colibri import families as builtin_families
+from colibri import hookspecs
+from colibri.errors import CheckpointUnknown, ColibriError, DuplicateClaim, PluginError, UnknownFamily
+from colibri.family import Family, Identity
+
+if TYPE_CHECKING:
+    from colibri_engine.checkpoint import Checkpoint
+
+__all__ = ["ENTRY_POINT_GROUP", "LOAD_PLUGINS", "PluginInfo", "Registry", "find_plugins", "load"]
+
+ENTRY_POINT_GROUP = "colibri"
+LOAD_PLUGINS = "COLIBRI_LOAD_PLUGINS"
+"""Environment variable: comma-separated distributions to load; empty loads built-ins only."""
+
+
+@frozen
+class PluginInfo:
+    """One plugin: its name, the distribution that brought it, what it offers or why it failed."""
+
+    name: str
+    distribution: str
+    version: str
+    builtin: bool
+    families: tuple[str, ...] = ()
+    hooks: tuple[str, ...] = ()
+    error: str | None = None
+
+
+class Registry(Mapping[str, Family]):
+    """The installed families by id, in the order of their plugins."""
+
+    def __init__(self, manager: pluggy.PluginManager, found: Iterable[PluginInfo]) -> None:
+        self.manager = manager
+        self._found = {info.name: info for info in found}
+        self._families: dict[str, Family] = {}
+        self._owner: dict[str, str] = {}
+        self._collect()
+
+    def __getitem__(self, family_id: str) -> Family:
+        try:
+            return self._families[family_id]
+        except KeyError:
+            raise UnknownFamily(
+                f"no family is called {family_id!r}; installed: {', '.join(self._families) or 'none'}"
+                f"{self._failures()}"
+            ) from None
+
+    def __contains__(self, family_id: object) -> bool:
+        return family_id in self._families
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._families)
+
+    def __len__(self) -> int:
+        return len(self._families)
+
+    def plugins(self) -> tuple[PluginInfo, ...]:
+        """Every plugin that was found, those that failed to load included."""
+        return tuple(self._found.values())
+
+    def distribution(self, family_id: str) -> str:
+        """The distribution that brought a family.
+
+        Raises:
+            UnknownFamily: no such family is installed.
+        """
+        return self._owner[self[family_id].id]
+
+    def identify(self, path: str | os.PathLike[str]) -> Family:
+        """The family of a checkpoint: a folder with config.json, or a .gguf file.
+
+        The architecture comes first, then the checkpoint's own chat template: its hash, then features
+        that only one template has.
+
+        Raises:
+            CheckpointUnknown: no installed family claims it, or several do and its template does not
+                decide.
+            colibri_engine.errors.CheckpointError: the checkpoint cannot be read.
+        """
+        from colibri_engine.checkpoint import open_checkpoint
+
+        with open_checkpoint(Path(path)) as checkpoint:
+            return self._identify(checkpoint, os.fspath(path))
+
+    def _identify(self, checkpoint: Checkpoint, path: str) -> Family:
+        architecture = (checkpoint.architecture or "").strip().lower()
+        template = checkpoint.chat_template
+        claims = [family for family in self._families.values() if architecture in family.model_types]
+        if template is not None:
+            digest = sha256(template.encode("utf-8")).hexdigest()
+            same_hash = [
+                family
+                for family in claims or self._families.values()
+                if digest in family.identity.template_hashes
+            ]
+            marked = [family for family in claims if _has_marks(family.identity, template)]
+            for matches in (same_hash, marked):
+                if len(matches) == 1:
+                    return matches[0]
+        certain = [family for family in claims if not family.identity.needs_template]
+        if len(certain) == 1:
+            return certain[0]
+        if certain:
+            raise CheckpointUnknown(
+                f"{path}: {architecture!r} may be {' or '.join(family.id for family in certain)} and its"
+                " chat template does not tell; name the family"
+            )
+        what = "its chat template is not theirs" if claims else "no installed family knows it"
+        raise CheckpointUnknown(
+            f"{path}: architecture {architecture or 'unknown'!r}: {what}; installed families:"
+            f" {', '.join(self._families) or 'none'}{self._failures()}"
+        )
+
+    def _collect(self) -> None:
+        hashes: dict[str, str] = {}
+        for name, plugin in self.manager.list_name_plugin():
+            if plugin is None or name not in self._found:
+                continue
+            info = self._found[name]
+            try:
+                brought = _families_of(self.manager, plugin)
+            except Exception as error:
+                self.manager.unregister(plugin)
+                self._found[name] = _failed(info, error)
+                continue
+            for family in brought:
+                self._claim(family, info, hashes)
+            hooks = tuple(sorted(caller.name for caller in self.manager.get_hookcallers(plugin) or ()))
+            ids = tuple(family.id for family in brought)
+            self._found[name] = PluginInfo(
+                info.name, info.distribution, info.version, info.builtin, ids, hooks
+            )
+
+    def _claim(self, family: Family, info: PluginInfo, hashes: dict[str, str]) -> None:
+        if family.id in self._families:
+            other = self._owner[family.id]
+            raise DuplicateClaim(
+                f"family {family.id!r} is claimed by {other} and by {info.distribution}; disable one with"
+                f" --disable-plugin or {LOAD_PLUGINS}"
+            )
+        for digest in family.identity.template_hashes:
+            if digest in hashes:
+                first = hashes[digest]
+                raise DuplicateClaim(
+                    f"chat template {digest[:12]}… is claimed by {first} ({self._owner[first]}) and by"
+                    f" {family.id} ({info.distribution}); disable one with --disable-plugin or {LOAD_PLUGINS}"
+                )
+            hashes[digest] = family.id
+        self._families[family.id] = family
+        self._owner[family.id] = info.distribution
+
+    def _failures(self) -> str:
+        failed = [info.distribution for info in self._found.values() if info.error is not None]
+        return f"; failed to load: {', '.join(failed)} (see `colibri plugins`)" if failed else ""
+
+
+def load(
+    plugins: Iterable[Any] | None = None, *, disabled: Iterable[str] = ()
+) -> Registry:
+    """Load the built-in families and the installed plugins.
+
+    `plugins` None loads every installed plugin, or those that COLIBRI_LOAD_PLUGINS names. Otherwise only
+    the given ones are loaded: strings are distributions, anything else is a plugin object (a module or
+    an instance with hook implementations). `disabled` names distributions or plugins to leave out.
+
+    Raises:
+        PluginError: a plugin that was asked for by name is missing or fails to load.
+        DuplicateClaim: two plugins claim one family id or one chat template.
+    """
+    return Registry(*find_plugins(plugins, disabled=disabled))
+
+
+def find_plugins(
+    plugins: Iterable[Any] | None = None, *, disabled: Iterable[str] = ()
+) -> tuple[pluggy.PluginManager, list[PluginInfo]]:
+    """Import and register plugins without asking them for their families; arguments as for `load`."""
+    manager = pluggy.PluginManager("colibri")
+    manager.add_hookspecs(hookspecs)
+    blocked = {_normal(name) for name in disabled}
+    found = [
+        info for info in _register_builtins(manager, blocked)
+    ]
+    if plugins is None and LOAD_PLUGINS in os.environ:
+        plugins = [name.strip() for name in os.environ[LOAD_PLUGINS].split(",") if name.strip()]
+    wanted: set[str] | None = None
+    if plugins is not None:
+        plugins = list(plugins)
+        wanted = {_normal(plugin) for plugin in plugins if isinstance(plugin, str)}
+        objects = [plugin for plugin in plugins if not isinstance(plugin, str)]
+        found += [_register_object(manager, plugin) for plugin in objects]
+    found += _register_entry_points(manager, wanted, blocked)
+    return manager, found
+
+
+def _register_builtins(manager: pluggy.PluginManager, blocked: set[str]) -> Iterator[PluginInfo]:
+    for module in pkgutil.iter_modules(builtin_families.__path__):
+        if not module.ispkg or _normal(module.name) in blocked:
+            continue
+        name = f"colibri.families.{module.name}"
+        manager.register(import_module(name), name=name)
+        yield PluginInfo(name, "colibri-llm", _version("colibri-llm"), builtin=True)
+
+
+def _register_object(manager: pluggy.PluginManager, plugin: Any) -> PluginInfo:
+    name = manager.register(plugin)
+    if name is None:
+        raise PluginError(f"plugin {plugin!r} is registered twice; pass it once")
+    _check_hooks(manager, plugin)
+    return PluginInfo(name, name, "", builtin=False)
+
+
+def _register_entry_points(
+    manager: pluggy.PluginManager, wanted: set[str] | None, blocked: set[str]
+) -> Iterator[PluginInfo]:
+    missing = set(wanted or ())
+    for distribution in sorted(metadata.distributions(), key=lambda item: item.metadata["Name"] or ""):
+        own_name = distribution.metadata["Name"] or ""
+        for entry in distribution.entry_points:
+            if entry.group != ENTRY_POINT_GROUP:
+                continue
+            names = {_normal(own_name), _normal(entry.name)}
+            if manager.has_plugin(entry.name) or names & blocked:
+                missing -= names
+                continue
+            if wanted is not None and not names & wanted:
+                continue
+            missing -= names
+            info = PluginInfo(entry.name, own_name, distribution.version, builtin=False)
+            try:
+                plugin = entry.load()
+                manager.register(plugin, name=entry.name)
+                _check_hooks(manager, plugin)
+            except Exception as error:
+                if wanted is not None:
+                    raise PluginError(f"plugin {own_name} failed to load: {_describe(error)}") from error
+                if manager.has_plugin(entry.name):
+                    manager.unregister(name=entry.name)
+                info = _failed(info, error)
+            yield info
+    if missing:
+        raise PluginError(
+            f"plugin {', '.join(sorted(missing))} is not installed; install it or drop it from {LOAD_PLUGINS}"
+        )
+
+
+def _check_hooks(manager: pluggy.PluginManager, plugin: Any) -> None:
+    """Refuse a hook implementation that no hook asks for: a misspelt name would be silently unused."""
+    known = {name for name in vars(hookspecs) if name.startswith("colibri_")}
+    for caller in manager.get_hookcallers(plugin) or ():
+        if caller.name not in known:
+            raise PluginError(f"hook {caller.name!r} is not known; known hooks: {', '.join(sorted(known))}")
+
+
+def _families_of(manager: pluggy.PluginManager, plugin: Any) -> list[Family]:
+    others = [other for other in manager.get_plugins() if other is not plugin]
+    answers = manager.subset_hook_caller("colibri_families", others)()
+    brought = [family for answer in answers for family in answer]
+    for family in brought:
+        if not isinstance(family, Family):
+            raise PluginError(f"colibri_families returned {type(family).__name__}; it must return families")
+    return brought
+
+
+def _has_marks(identity: Identity, template: str) -> bool:
+    return (
+        bool(identity.template_marks)
+        and all(mark in template for mark in identity.template_marks)
+        and not any(mark in template for mark in identity.template_absent)
+    )
+
+
+def _failed(info: PluginInfo, error: BaseException) -> PluginInfo:
+    return PluginInfo(
+        info.name, info.distribution, info.version, info.builtin, error=_describe(error)
+    )
+
+
+def _describe(error: BaseException) -> str:
+    return error.message if isinstance(error, ColibriError) else f"{type(error).__name__}: {error}"
+
+
+def _normal(name: str) -> str:
+    return name.lower().replace("_", "-")
+
+
+def _version(distribution: str) -> str:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return ""
