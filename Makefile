@@ -1,0 +1,52 @@
+# One command each: `make serve` runs a real model, `make test` runs every test.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PLUGINS := $(wildcard plugins/*/pyproject.toml)
+SOURCES := setup.py pyproject.toml $(PLUGINS) $(wildcard engine/colibri_engine/_*.pyx engine/colibri_engine/_*.pxd engine/colibri_engine/csrc/*.h)
+HOST ?= 127.0.0.1
+PORT ?= 8000
+
+.PHONY: serve test install check bench fuzz clean
+
+# What runs the server.
+$(VENV)/.installed: $(SOURCES)
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "colibri needs Python 3.11 or newer; set PYTHON=python3.11")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable . $(foreach plugin,$(PLUGINS),--editable $(dir $(plugin)))
+	@touch $@
+
+# What runs the tests.
+$(VENV)/.tested: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --editable '.[test]'
+	@touch $@
+
+# What checks types, imports and style.
+$(VENV)/.checked: $(VENV)/.tested
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	@touch $@
+
+install: $(VENV)/.installed
+
+serve: install
+	$(BIN)/colibri pull smollm2
+	@echo
+	@echo "Serving on http://$(HOST):$(PORT)/v1 (Ctrl-C stops). Try in another terminal:"
+	@echo "  curl http://$(HOST):$(PORT)/v1/chat/completions -H 'Content-Type: application/json' \\"
+	@echo "    -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Say hello.\"}], \"stream\": true}'"
+	@echo
+	$(BIN)/colibri serve --host $(HOST) --port $(PORT)
+
+test: $(VENV)/.tested
+	$(BIN)/colibri pull smollm2
+	$(BIN)/python -m pytest -n 2 $(ARGS)
+
+check: $(VENV)/.checked
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info engine/colibri_engine/*.so
