@@ -1,0 +1,26 @@
+"""Builds the Cython extensions of colibri_engine; everything else is in pyproject.toml."""
+
+from pathlib import Path
+
+from Cython.Build import cythonize
+from setuptools import Extension, find_packages, setup
+
+SOURCES = sorted(Path("engine/colibri_engine").glob("_*.pyx"))
+
+extensions = [
+    Extension(
+        f"colibri_engine.{source.stem}",
+        [str(source)],
+        include_dirs=["engine/colibri_engine/csrc"],
+        depends=[str(header) for header in sorted(Path("engine/colibri_engine/csrc").glob("*.h"))],
+        extra_compile_args=["-O3", "-std=gnu11", "-fno-math-errno", "-fno-trapping-math", "-pthread"],
+        extra_link_args=["-pthread"],
+    )
+    for source in SOURCES
+]
+
+setup(
+    packages=find_packages(include=["colibri", "colibri.*"])
+    + ["colibri_engine"],
+    ext_modules=cythonize(extensions, language_level=3, include_path=["engine"]) if extensions else [],
+)
