@@ -12,6 +12,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
+from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Final, Literal, Protocol, TypeAlias, get_args, get_origin, get_type_hints
 
@@ -373,7 +374,7 @@ def _decode_choice(value: Any, options: tuple[Any, ...], where: str) -> Any:
     names = attrs.fields_dict(cls)
     if unknown := value.keys() - names.keys() - {"kind"}:
         raise SpecError(f"{where} has an unknown field {min(unknown)}")
-    hints = get_type_hints(cls)
+    hints = _hints(cls)
     fields = {}
     for name, attribute in names.items():
         if name in value:
@@ -381,3 +382,8 @@ def _decode_choice(value: Any, options: tuple[Any, ...], where: str) -> Any:
         elif attribute.default is attrs.NOTHING:
             raise SpecError(f"{where}.{name} is missing")
     return cls(**fields)
+
+
+@cache
+def _hints(cls: type) -> Mapping[str, Any]:
+    return get_type_hints(cls)
