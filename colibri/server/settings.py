@@ -1,0 +1,398 @@
+"""The server's settings: one table that flags, environment, TOML file, checks and docs are made from.
+
+The fields of `Settings` are the table. Defaults yield to the TOML file, that to the environment, that to
+the flags.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from attrs import evolve, field, fields, frozen
+
+from colibri.errors import ColibriError
+
+__all__ = ["SETTINGS", "Setting", "Settings", "SettingsError", "load_settings", "settings_table"]
+
+Kind: TypeAlias = Literal["text", "integer", "number", "switch", "list"]
+
+_EXPECTED = {
+    "text": "a string",
+    "integer": "a whole number",
+    "number": "a number",
+    "switch": "true or false",
+    "list": "a list of strings",
+}
+_SWITCH_WORDS = {"1": True, "true": True, "yes": True, "on": True}
+_SWITCH_WORDS |= {"0": False, "false": False, "no": False, "off": False}
+
+
+class SettingsError(ColibriError):
+    """A setting is unknown or has a value that it cannot have; the message names it and its source."""
+
+    code = "invalid_setting"
+
+
+@frozen
+class Setting:
+    """One row of the table.
+
+    `flag` is the command line's spelling, `variable` the environment's, `name` the TOML key. Numbers lie
+    in [minimum, maximum]; `positive` excludes zero. `separator` splits a list in the environment; without
+    one the variable holds a single item. `secret` values are never shown.
+    """
+
+    flag: str
+    variable: str
+    help: str
+    kind: Kind = "text"
+    name: str = ""
+    default: Any = None
+    minimum: float | None = None
+    maximum: float | None = None
+    positive: bool = False
+    choices: tuple[str, ...] = ()
+    separator: str | None = None
+    secret: bool = False
+
+    def read(self, text: str, source: str) -> Any:
+        """The value that an environment variable spells.
+
+        Raises:
+            SettingsError: it spells none.
+        """
+        if self.kind == "list":
+            items = text.split(self.separator) if self.separator else [text]
+            return self.check([item.strip() for item in items if item.strip()], source)
+        if self.kind == "switch":
+            return self.check(_SWITCH_WORDS.get(text.strip().lower(), text), source)
+        if self.kind in ("integer", "number"):
+            try:
+                return self.check(int(text) if self.kind == "integer" else float(text), source)
+            except ValueError:
+                raise self._error(text, source) from None
+        return self.check(text, source)
+
+    def check(self, value: Any, source: str) -> Any:
+        """`value` in the type of its field.
+
+        Raises:
+            SettingsError: it has another type or lies outside the range.
+        """
+        if not self._fits(value):
+            raise self._error(value, source)
+        if self.kind == "list":
+            return tuple(value)
+        return float(value) if self.kind == "number" else value
+
+    def _fits(self, value: Any) -> bool:
+        if self.kind == "list":
+            return isinstance(value, list | tuple) and all(isinstance(item, str) and item for item in value)
+        if self.kind == "switch":
+            return isinstance(value, bool)
+        if self.kind == "text":
+            return isinstance(value, str) and value != "" and (not self.choices or value in self.choices)
+        if isinstance(value, bool) or not isinstance(value, int if self.kind == "integer" else int | float):
+            return False
+        low = -math.inf if self.minimum is None else self.minimum
+        high = math.inf if self.maximum is None else self.maximum
+        return math.isfinite(value) and low <= value <= high and not (self.positive and value <= 0)
+
+    def _error(self, value: Any, source: str) -> SettingsError:
+        shown = "the value given" if self.secret else repr(value)
+        return SettingsError(f"{source}: `{self.name}` must be {self.expected}, not {shown}")
+
+    @property
+    def expected(self) -> str:
+        """What a value must be, in words."""
+        if self.choices:
+            return "one of " + ", ".join(self.choices)
+        words = _EXPECTED[self.kind]
+        if self.positive:
+            words += " above 0"
+        if self.minimum is not None:
+            words += f" from {self.minimum:g}"
+        if self.maximum is not None:
+            words += f" to {self.maximum:g}" if self.minimum is not None else f", at most {self.maximum:g}"
+        return words
+
+
+def _row(default: Any, flag: str, variable: str, help: str, **rules: Any) -> Any:
+    return field(default=default, metadata={"row": Setting(flag, variable, help, **rules)})
+
+
+@frozen
+class Settings:
+    """Everything `colibri serve` can be told."""
+
+    model: str | None = _row(
+        None, "--model", "COLI_MODEL", "checkpoint: a folder, a .gguf file or a name that can be pulled"
+    )
+    model_id: str | None = _row(
+        None, "--model-id", "COLIBRI_MODEL_ID", "the name clients use; the family's own when absent"
+    )
+    family: str | None = _row(
+        None, "--family", "COLIBRI_FAMILY", "model family; found from the checkpoint when absent"
+    )
+    engine: str | None = _row(
+        None, "--engine", "COLIBRI_ENGINE", "engine kind; the installed ones are listed by `colibri plugins`"
+    )
+    context: int | None = _row(
+        None,
+        "--ctx",
+        "COLIBRI_CTX",
+        "tokens of context per slot; the checkpoint's own when absent",
+        kind="integer",
+        minimum=1,
+    )
+    threads: int | None = _row(
+        None,
+        "--threads",
+        "COLIBRI_THREADS",
+        "threads that compute; one per core when absent",
+        kind="integer",
+        minimum=1,
+    )
+    kv_slots: int = _row(
+        1,
+        "--kv-slots",
+        "COLI_KV_SLOTS",
+        "conversations that are kept and served at the same time",
+        kind="integer",
+        minimum=1,
+        maximum=16,
+    )
+    host: str = _row("127.0.0.1", "--host", "COLIBRI_HOST", "address to listen on")
+    port: int = _row(
+        8000,
+        "--port",
+        "COLIBRI_PORT",
+        "port to listen on; 0 takes a free one",
+        kind="integer",
+        minimum=0,
+        maximum=65535,
+    )
+    api_key: tuple[str, ...] = _row(
+        (),
+        "--api-key",
+        "COLI_API_KEY",
+        "key that clients must send; may be repeated",
+        kind="list",
+        secret=True,
+    )
+    api_key_file: str | None = _row(
+        None, "--api-key-file", "COLIBRI_API_KEY_FILE", "file with one key a line"
+    )
+    allow_insecure_bind: bool = _row(
+        False,
+        "--allow-insecure-bind",
+        "COLIBRI_ALLOW_INSECURE_BIND",
+        "listen beyond loopback without a key",
+        kind="switch",
+    )
+    allowed_host: tuple[str, ...] = _row(
+        (),
+        "--allowed-host",
+        "COLI_ALLOWED_HOSTS",
+        "host name that requests may name beside loopback ones; may be repeated",
+        kind="list",
+        separator=",",
+    )
+    cors_origin: tuple[str, ...] = _row(
+        (),
+        "--cors-origin",
+        "COLIBRI_CORS_ORIGINS",
+        "browser origin to allow instead of the local ones; +ORIGIN adds one, * allows any; may be repeated",
+        kind="list",
+        separator=",",
+    )
+    max_queue: int = _row(
+        8,
+        "--max-queue",
+        "COLI_MAX_QUEUE",
+        "requests that may wait for a slot; one more is answered 429",
+        kind="integer",
+        minimum=0,
+    )
+    queue_timeout: float = _row(
+        300.0,
+        "--queue-timeout",
+        "COLI_QUEUE_TIMEOUT",
+        "seconds a request may wait for a slot",
+        kind="number",
+        positive=True,
+    )
+    max_tokens: int | None = _row(
+        None,
+        "--max-tokens",
+        "COLIBRI_MAX_TOKENS",
+        "most tokens of a reply; when absent, 1024 where a request names none, else what the context holds",
+        kind="integer",
+        minimum=1,
+    )
+    temperature: float | None = _row(
+        None,
+        "--temp",
+        "COLIBRI_TEMPERATURE",
+        "temperature of requests that name none; the family's own when absent",
+        kind="number",
+        minimum=0,
+        maximum=2,
+    )
+    top_p: float | None = _row(
+        None,
+        "--top-p",
+        "COLIBRI_TOP_P",
+        "top_p of requests that name none; the family's own when absent",
+        kind="number",
+        positive=True,
+        maximum=1,
+    )
+    continue_assistant: bool = _row(
+        True,
+        "--continue-assistant/--no-continue-assistant",
+        "COLI_CONTINUE_ASSISTANT",
+        "a trailing assistant message is continued rather than answered",
+        kind="switch",
+    )
+    tool_fallback: bool = _row(
+        False,
+        "--tool-fallback",
+        "COLI_TOOL_FALLBACK",
+        "offer tools on families whose format has none, by a prompt that describes them",
+        kind="switch",
+    )
+    tool_salvage: bool = _row(
+        False,
+        "--tool-salvage",
+        "COLI_TOOL_SALVAGE",
+        "recover an argument from a malformed tool call",
+        kind="switch",
+    )
+    control_tokens: str = _row(
+        "text",
+        "--control-tokens",
+        "COLIBRI_CONTROL_TOKENS",
+        "client text that spells a control token is ordinary text, or is refused",
+        choices=("text", "refuse"),
+    )
+    max_connections: int = _row(
+        64,
+        "--max-connections",
+        "COLIBRI_MAX_CONNECTIONS",
+        "connections at one time; one more is closed at once",
+        kind="integer",
+        minimum=1,
+    )
+    max_connections_per_address: int = _row(
+        8,
+        "--max-connections-per-address",
+        "COLIBRI_MAX_CONNECTIONS_PER_ADDRESS",
+        "connections at one time from one address other than loopback",
+        kind="integer",
+        minimum=1,
+    )
+    read_deadline: float = _row(
+        30.0,
+        "--read-deadline",
+        "COLIBRI_READ_DEADLINE",
+        "seconds within which a request must arrive, and within which a client must take what it is sent",
+        kind="number",
+        positive=True,
+    )
+    drain_limit: float = _row(
+        30.0,
+        "--drain-limit",
+        "COLIBRI_DRAIN_LIMIT",
+        "seconds that running requests have to finish after SIGTERM",
+        kind="number",
+        minimum=0,
+    )
+    access_log: bool = _row(
+        True,
+        "--access-log/--no-access-log",
+        "COLIBRI_ACCESS_LOG",
+        "one line a request on stderr",
+        kind="switch",
+    )
+
+
+def _rows() -> tuple[Setting, ...]:
+    return tuple(
+        evolve(attribute.metadata["row"], name=attribute.name, default=attribute.default)
+        for attribute in fields(Settings)
+    )
+
+
+SETTINGS: tuple[Setting, ...] = _rows()
+"""The table, one row a field of `Settings`, in its order."""
+
+
+def load_settings(
+    config: str | Path | None = None,
+    environ: Mapping[str, str] | None = None,
+    flags: Mapping[str, Any] | None = None,
+) -> Settings:
+    """Settings from a TOML file, environment variables and flags, later ones winning.
+
+    `flags` maps names of settings to values; None and empty lists count as not given, as do empty
+    environment variables.
+
+    Raises:
+        SettingsError: the file cannot be read, a key is unknown, or a value does not fit.
+    """
+    rows = {row.name: row for row in SETTINGS}
+    values: dict[str, Any] = {}
+    for key, value in (_read_file(Path(config)) if config is not None else {}).items():
+        values[key] = _known(rows, key, str(config)).check(value, str(config))
+    for row in SETTINGS:
+        text = (environ or {}).get(row.variable, "")
+        if text:
+            values[row.name] = row.read(text, row.variable)
+    for key, value in (flags or {}).items():
+        row = _known(rows, key, "flags")
+        if value is not None and value != () and value != []:
+            values[key] = row.check(value, row.flag.partition("/")[0])
+    return Settings(**values)
+
+
+def _known(rows: Mapping[str, Setting], key: str, source: str) -> Setting:
+    row = rows.get(key)
+    if row is not None:
+        return row
+    near = difflib.get_close_matches(key, rows, 1)
+    hint = f"did you mean `{near[0]}`?" if near else f"known are {', '.join(rows)}"
+    raise SettingsError(f"{source}: `{key}` is not a setting; {hint}")
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingsError(f"{path}: cannot be read ({error.strerror}); name a TOML file") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{path}: is not TOML ({error})") from None
+
+
+def settings_table(rows: Sequence[Setting] = SETTINGS) -> str:
+    """The table in Markdown, for the docs."""
+    lines: Iterable[tuple[str, ...]] = (
+        (f"`{row.flag}`", f"`{row.variable}`", f"`{row.name}`", row.expected, _shown(row.default), row.help)
+        for row in rows
+    )
+    head = ("flag", "environment", "TOML key", "value", "default", "meaning")
+    body = [head, ("---",) * len(head), *lines]
+    return "".join("| " + " | ".join(cells) + " |\n" for cells in body)
+
+
+def _shown(default: Any) -> str:
+    if default is None or default == ():
+        return ""
+    if isinstance(default, bool):
+        return "on" if default else "off"
+    return f"{default:g}" if isinstance(default, float) else str(default)
