@@ -1,0 +1,308 @@
+"""Chat templates, rendered byte for byte as Hugging Face's `apply_chat_template` renders them.
+
+The environment is jinja's immutable sandbox with trim_blocks, lstrip_blocks and loop controls; `tojson`
+neither escapes nor sorts; `raise_exception`, `strftime_now` and the `generation` tag are there
+(transformers 5.24, utils/chat_template_utils.py). Text in messages is only ever a value: nothing of it is
+compiled or executed.
+"""
+
+from __future__ import annotations
+
+import json
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from functools import cached_property
+from typing import Any, NoReturn, TypeAlias
+
+from attrs import frozen
+from jinja2 import (
+    DictLoader,
+    Environment,
+    Template,
+    TemplateError,
+    TemplateNotFound,
+    TemplateSyntaxError,
+    nodes,
+)
+from jinja2.exceptions import SecurityError
+from jinja2.ext import Extension, loopcontrols
+from jinja2.parser import Parser
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.utils import Namespace
+
+from colibri.errors import FamilyFileError, RenderError, Where
+from colibri.messages import REASONING_KEYS
+
+__all__ = ["ChatTemplate", "Clock", "Prepare"]
+
+Clock: TypeAlias = Callable[[], datetime]
+Messages: TypeAlias = Sequence[dict[str, Any]]
+Prepare: TypeAlias = Callable[[list[dict[str, Any]], Mapping[str, Any]], list[dict[str, Any]]]
+"""Rearranges messages before the template sees them: takes them and the other template variables."""
+
+# Appended to the text that is to be continued, to find its end in the render. It is Hugging Face's own
+# spelling, so that templates which inspect their input see the same text.
+OPEN_END = "CONTINUE_FINAL_MESSAGE_TAG "
+
+
+class ChatTemplate:
+    """A chat template, compiled when it is first needed and only once.
+
+    `name` is how errors call it, normally its file's name. `loader` holds the sources of templates that
+    this one imports, by name. `prepare` rearranges messages where a template cannot, and may raise
+    RenderError. `clock` tells the time to `strftime_now`.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        *,
+        name: str,
+        loader: Mapping[str, str] | None = None,
+        prepare: Prepare | None = None,
+        clock: Clock = datetime.now,
+    ) -> None:
+        self.source = source
+        self.name = name
+        self._loader = dict(loader or {})
+        self._prepare = prepare
+        self._clock = clock
+
+    def render(
+        self,
+        messages: Messages,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        /,
+        *,
+        add_generation_prompt: bool = False,
+        continue_final_message: bool | str = False,
+        special_tokens: Mapping[str, str] | None = None,
+        **kwargs: Any,
+    ) -> str:
+        """The prompt for `messages`, which are as `messages.template_messages` gives them.
+
+        `continue_final_message` leaves the last message open: True its content, a string the key of that
+        name. `special_tokens` are variables such as bos_token; `kwargs` are further ones and win.
+
+        Raises:
+            RenderError: the template refuses the conversation; `where.turn` counts messages.
+            FamilyFileError: the template itself is broken.
+        """
+        call = _Call.of(
+            messages,
+            continue_final_message,
+            special_tokens,
+            kwargs,
+            tools=tools,
+            add_generation_prompt=add_generation_prompt,
+        )
+        text = self._run(call)
+        return text[: call.length(text)]
+
+    def compile(self) -> None:
+        """Compile now rather than at the first render.
+
+        Raises:
+            FamilyFileError: the template has a syntax error.
+        """
+        self._plain  # noqa: B018
+
+    @cached_property
+    def _plain(self) -> Template:
+        environment = chat_environment(ImmutableSandboxedEnvironment, self._loader, self._clock)
+        try:
+            return environment.from_string(self.source)
+        except TemplateSyntaxError as error:
+            raise _broken(self.name, error) from None
+
+    def _run(self, call: _Call) -> str:
+        template = self._plain
+        try:
+            messages = call.messages
+            if self._prepare is not None:
+                messages = self._prepare(messages, call.variables)
+            context = template.new_context({**call.variables, "messages": messages})
+            return template.environment.concat(template.root_render_func(context))
+        except RenderError:
+            raise
+        except (TemplateSyntaxError, TemplateNotFound) as error:
+            raise _broken(self.name, error) from None
+        except Exception as error:
+            raise _refusal(self.name, error, call.messages) from error
+
+
+@frozen
+class _Call:
+    """What one render is given.
+
+    `open_text` is the text that the prompt ends in when the last message stays open.
+    """
+
+    messages: list[dict[str, Any]]
+    variables: dict[str, Any]
+    open_text: str | None = None
+
+    @classmethod
+    def of(
+        cls,
+        messages: Messages,
+        continue_final_message: bool | str,
+        special_tokens: Mapping[str, str] | None,
+        kwargs: Mapping[str, Any],
+        **own: Any,
+    ) -> _Call:
+        if "messages" in kwargs or "tools" in kwargs:
+            raise RenderError("messages and tools are no options of a chat template; leave them out of these")
+        variables = {**(special_tokens or {}), "documents": None, **kwargs, **own}
+        if not continue_final_message:
+            return cls(list(messages), variables)
+        key = continue_final_message if isinstance(continue_final_message, str) else "content"
+        messages, text = _with_open_end(messages, key)
+        return cls(messages, variables, text)
+
+    def length(self, text: str) -> int:
+        """How much of the rendered text belongs to the prompt."""
+        if self.open_text is None:
+            return len(text)
+        mark = OPEN_END.strip()
+        end = text.rfind(mark)
+        if end < 0 or self.open_text.strip() not in text:
+            raise RenderError(
+                "the last message cannot be continued, because the template does not print it as it is",
+                where=Where(turn=len(self.messages) - 1),
+            )
+        if text.startswith(OPEN_END, end):
+            return end
+        return len(text[:end].rstrip())  # the template stripped the message, so its own end is stripped too
+
+
+def _with_open_end(messages: Messages, key: str) -> tuple[list[dict[str, Any]], str]:
+    """The messages with the last one's text marked, and that text."""
+    last = dict(messages[-1]) if messages else {}
+    content = last.get(key)
+    keys = [key]
+    if key in REASONING_KEYS:
+        keys = [name for name in REASONING_KEYS if last.get(name) == content]
+    if isinstance(content, str):
+        last.update(dict.fromkeys(keys, content + OPEN_END))
+        return [*messages[:-1], last], content
+    if isinstance(content, list | tuple):
+        for index in reversed(range(len(content))):
+            if isinstance(text := content[index].get("text"), str):
+                last[key] = [
+                    *content[:index],
+                    {**content[index], "text": text + OPEN_END},
+                    *content[index + 1 :],
+                ]
+                return [*messages[:-1], last], text
+    raise RenderError(
+        f"the last message has no text in {key!r} to continue; end the conversation with an assistant's text",
+        where=Where(turn=len(messages) - 1) if messages else None,
+    )
+
+
+def chat_environment(base: type[Environment], loader: Mapping[str, str], clock: Clock) -> Environment:
+    """An environment of class `base`, a sandbox, with everything that chat templates may use."""
+    environment = base(
+        trim_blocks=True,
+        lstrip_blocks=True,
+        extensions=[GenerationTag, loopcontrols],
+        loader=DictLoader(loader) if loader else None,
+    )
+    environment.filters["tojson"] = to_json
+    environment.globals.update(
+        raise_exception=_raise_exception,
+        strftime_now=lambda format: clock().strftime(format),
+        dict=_DictMaker(),
+        namespace=_GuardedNamespace,
+    )
+    return environment
+
+
+def to_json(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | str | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    """The filter `tojson`: JSON as it is, with nothing escaped for HTML and keys in their own order."""
+    return json.dumps(
+        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+    )
+
+
+class GenerationTag(Extension):
+    """`{% generation %}…{% endgeneration %}`, which marks what the model writes; the text is unchanged."""
+
+    tags: set[str] = {"generation"}  # noqa: RUF012 - declared so by jinja
+
+    def parse(self, parser: Parser) -> nodes.Node:
+        """Read the body as a scope of its own: names set inside stay inside."""
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        return nodes.Scope(body, lineno=line)
+
+
+class _DictMaker:
+    """What templates know as `dict`."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> dict[Any, Any]:
+        return dict(*args, **kwargs)
+
+    def fromkeys(self, *args: Any) -> dict[Any, Any]:
+        return dict.fromkeys(*args)
+
+
+class _GuardedNamespace(Namespace):
+    """What templates know as `namespace`: it holds no name that starts with an underscore."""
+
+    def __init__(*args: Any, **kwargs: Any) -> None:
+        self, *mappings = args
+        attributes = dict(*mappings, **kwargs)
+        for name in attributes:
+            _check_name(name)
+        Namespace.__init__(self, attributes)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        _check_name(name)
+        super().__setitem__(name, value)
+
+
+def _check_name(name: str) -> None:
+    if name.startswith("_"):
+        raise SecurityError(f"a namespace holds no name that starts with an underscore, such as {name!r}")
+
+
+def _raise_exception(message: str) -> NoReturn:
+    raise TemplateError(message)
+
+
+def _broken(name: str, error: TemplateSyntaxError | TemplateNotFound) -> FamilyFileError:
+    if isinstance(error, TemplateNotFound):
+        return FamilyFileError(f"{name} imports {error.name!r}, which is not beside it; add that file")
+    return FamilyFileError(f"{error.name or name}, line {error.lineno}: {error.message}")
+
+
+def _refusal(name: str, error: Exception, messages: Messages) -> RenderError:
+    reason = str(error) if isinstance(error, TemplateError) else f"{type(error).__name__}: {error}"
+    turn = _message_at_work(error, messages)
+    return RenderError(
+        f"{name} refuses this conversation: {reason}", where=None if turn is None else Where(turn=turn)
+    )
+
+
+def _message_at_work(error: Exception, messages: Messages) -> int | None:
+    """Which message the template held in a loop variable when it failed, innermost call first."""
+    numbers = {id(message): number for number, message in enumerate(messages)}
+    for frame, _ in reversed(list(traceback.walk_tb(error.__traceback__))):
+        # jinja's compiled code calls the variables of its loops l_1_name, and those of inner ones l_2_name
+        held = [
+            (name.split("_")[1], numbers[id(value)])
+            for name, value in frame.f_locals.items()
+            if name.startswith("l_") and id(value) in numbers
+        ]
+        if held:
+            return max(held, key=lambda found: found[0])[1]
+    return None
