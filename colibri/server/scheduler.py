@@ -1,0 +1,142 @@
+"""The admission queue on the event loop, and which slot a conversation prefers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from typing import Literal
+
+from attrs import define
+
+from colibri.server.admission import (
+    Admission,
+    Choose,
+    Counters,
+    QueueTimeout,
+    SchedulerClosed,
+    State,
+    Ticket,
+)
+
+__all__ = ["Affinity", "Scheduler"]
+
+
+class Scheduler:
+    """Waits on `Admission`: one future a ticket, one timer for the nearest deadline."""
+
+    def __init__(self, capacity: int, max_queue: int, queue_timeout: float) -> None:
+        self._core = Admission(capacity, max_queue, queue_timeout)
+        self._futures: dict[Ticket, asyncio.Future[None]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    @asynccontextmanager
+    async def slot(self, wanted: int | None = None, choose: Choose = min) -> AsyncGenerator[Ticket, None]:
+        """Hold a slot for the body; an exception in it counts as failed, a cancellation as cancelled.
+
+        Raises:
+            QueueFull: too many wait already.
+            QueueTimeout: no slot came in time.
+            SchedulerClosed: the server is ending.
+        """
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+        ticket = self._core.enter(loop.time(), wanted, choose, future.cancelled)
+        self._futures[ticket] = future
+        self._idle.clear()
+        outcome: Literal["completed", "failed", "cancelled"] = "failed"
+        try:
+            self._settle()
+            await future
+            yield ticket
+            outcome = "completed"
+        except (asyncio.CancelledError, GeneratorExit):
+            outcome = "cancelled"
+            raise
+        finally:
+            if ticket.state is State.ADMITTED:
+                self._core.leave(ticket, outcome, loop.time())
+            self._settle()
+            if not self._core.counters().active:
+                self._idle.set()
+
+    def _settle(self) -> None:
+        loop = asyncio.get_running_loop()
+        for ticket in self._core.settle(loop.time()):
+            future = self._futures.pop(ticket)
+            if future.cancelled():
+                continue
+            if ticket.state is State.ADMITTED:
+                future.set_result(None)
+            else:
+                future.set_exception(QueueTimeout() if ticket.state is State.TIMED_OUT else SchedulerClosed())
+        if self._timer is not None:
+            self._timer.cancel()
+        deadline = self._core.next_deadline()
+        self._timer = None if deadline is None else loop.call_at(deadline, self._settle)
+
+    def close(self) -> None:
+        """Turn the waiters away and admit nobody any more; who holds a slot keeps it."""
+        self._core.close()
+        self._settle()
+
+    async def idle(self) -> None:
+        """Return once no slot is held."""
+        await self._idle.wait()
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._core.closed
+
+    def counters(self) -> Counters:
+        """The numbers of this moment."""
+        return self._core.counters()
+
+
+@define
+class _Memory:
+    key: str | None = None
+    prompt: str | Sequence[int] = ""
+
+
+class Affinity:
+    """Prefers the slot that already holds a conversation: a wish, never a reason to wait.
+
+    The conversation's own slot if it is free, else the free slot whose last prompt shares the longest
+    prefix with this one, else the smallest.
+    """
+
+    def __init__(self, slots: int) -> None:
+        self._slots = [_Memory() for _ in range(slots)]
+
+    def choose(self, key: str | None, prompt: str | Sequence[int]) -> Choose:
+        """The rule for one request, for `Scheduler.slot`."""
+
+        def pick(free: Sequence[int]) -> int:
+            if len(free) == 1:
+                return free[0]
+            own = [slot for slot in free if key is not None and self._slots[slot].key == key]
+            return min(own or free, key=lambda slot: (-_shared(self._slots[slot].prompt, prompt), slot))
+
+        return pick
+
+    def remember(self, slot: int, key: str | None, prompt: str | Sequence[int]) -> None:
+        """`slot` now holds this prompt."""
+        self._slots[slot] = _Memory(key, prompt)
+
+
+def _shared(one: str | Sequence[int], other: str | Sequence[int]) -> int:
+    """Length of the common prefix, by bisection."""
+    if isinstance(one, str) is not isinstance(other, str):
+        return 0
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
