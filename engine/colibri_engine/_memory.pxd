@@ -1,0 +1,3 @@
+cdef class Memory:
+    cdef char *at
+    cdef readonly size_t size

@@ -1,0 +1,146 @@
+"""The slow numpy twin of every kernel: the same arithmetic, operation by operation, in f32.
+
+It shares no code with the kernels; where a kernel fixes an order of summation, the twin takes it too, so
+results can be compared bit for bit.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+F32 = np.float32
+Array = NDArray[np.float32]
+
+
+def in_order(terms: Array) -> Array:
+    """The sum over the first axis, one f32 addition after the other."""
+    total = np.zeros(terms.shape[1:], F32)
+    for term in terms:
+        total = total + term
+    return total
+
+
+def across(lanes: Array) -> Array:
+    """The sum over the last axis, of length 8, as ((0+1)+(2+3)) + ((4+5)+(6+7))."""
+    pairs = lanes[..., 0::2] + lanes[..., 1::2]
+    fours = pairs[..., 0::2] + pairs[..., 1::2]
+    return fours[..., 0] + fours[..., 1]
+
+
+def by_lane(terms: Array) -> Array:
+    """The sum over the last axis in eight lanes, element i in lane i mod 8, then across them."""
+    padded = np.zeros((*terms.shape[:-1], -(-terms.shape[-1] // 8) * 8), F32)
+    padded[..., : terms.shape[-1]] = terms
+    lanes = padded.reshape(*terms.shape[:-1], -1, 8)
+    return across(in_order(np.moveaxis(lanes, -2, 0)))
+
+
+def exp(x: Array) -> Array:
+    """Cephes' expf with the kernel's cut-offs."""
+    x = np.where(x > 88, F32(88), x).astype(F32)
+    tiny = x < -87
+    x = np.where(tiny, F32(0), x)
+    n = np.rint(x * F32(1.44269504088896341))
+    r = (x - n * F32(0.693359375)) - n * F32(-2.12194440e-4)
+    p = r * F32(1.9875691500e-4) + F32(1.3981999507e-3)
+    for c in (8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1, 5.0000001201e-1):
+        p = p * r + F32(c)
+    p = (p * (r * r) + r) + F32(1)
+    return np.where(tiny, F32(0), np.ldexp(p, np.nan_to_num(n).astype(np.int32))).astype(F32)
+
+
+def quantize(x: Array) -> tuple[NDArray[np.int8], Array]:
+    """Blocks of 32 of the last axis as int8 and (scale, scale * sum)."""
+    blocks = x.reshape(*x.shape[:-1], -1, 32)
+    peak = np.abs(blocks).max(-1, keepdims=True)
+    broken = ~np.isfinite(blocks).all(-1, keepdims=True)
+    silent = broken | (peak < F32(1e-30))
+    safe = np.where(silent, F32(1), peak)
+    q = np.rint(np.where(silent, F32(0), blocks) * (F32(127) / safe)).astype(np.int8)
+    scale = np.where(broken, F32(np.nan), np.where(silent, F32(0), safe / F32(127)))[..., 0]
+    sums = np.where(broken[..., 0], F32(np.nan), scale * q.sum(-1, dtype=np.int32).astype(F32))
+    return q.reshape(x.shape), np.stack([scale, sums], -1).astype(F32)
+
+
+def rows_of(dtype: str, shape: tuple[int, int], data: bytes) -> dict[str, NDArray[np.generic]]:
+    """A matrix's file bytes taken apart: `w` for floats; `q`, `d` and `m` for block encodings."""
+    rows, cols = shape
+    if dtype in ("F32", "F16"):
+        return {"w": np.frombuffer(data, {"F32": F32, "F16": np.float16}[dtype]).reshape(shape).astype(F32)}
+    if dtype == "BF16":
+        return {"w": (np.frombuffer(data, np.uint16).astype(np.uint32) << 16).view(F32).reshape(shape)}
+    raw = np.frombuffer(data, np.uint8).reshape(rows, cols // 32, -1)
+    d = np.ascontiguousarray(raw[..., :2]).view(np.float16)[..., 0].astype(F32)
+    if dtype == "Q8_0":
+        return {"q": raw[..., 2:].view(np.int8).astype(np.int32), "d": d, "m": np.zeros_like(d)}
+    head = 4 if dtype == "Q4_1" else 2
+    q = np.concatenate([raw[..., head:] & 15, raw[..., head:] >> 4], -1).astype(np.int32)
+    m = np.ascontiguousarray(raw[..., 2:4]).view(np.float16)[..., 0].astype(F32) if head == 4 else d * F32(-8)
+    return {"q": q, "d": d, "m": m}
+
+
+def dequantize(dtype: str, shape: tuple[int, int], data: bytes) -> Array:
+    """A matrix as f32."""
+    parts = rows_of(dtype, shape, data)
+    if "w" in parts:
+        return parts["w"].astype(F32)
+    q, d, m = parts["q"].astype(F32), parts["d"].astype(F32), parts["m"].astype(F32)
+    return (d[..., None] * q + m[..., None]).reshape(shape)
+
+
+def matmul(dtype: str, shape: tuple[int, int], data: bytes, x: Array) -> Array:
+    """x [n, cols] times the weights, [n, rows], in the kernels' order."""
+    parts = rows_of(dtype, shape, data)
+    if "w" in parts:
+        terms = np.moveaxis(x[:, None, :] * parts["w"].astype(F32)[None], -1, 0)
+        return in_order(terms[0::2]) + in_order(terms[1::2])
+    quants, scales = quantize(x)
+    blocks = quants.reshape(len(x), -1, 32).astype(np.int32)
+    total = np.zeros((len(x), shape[0]), F32)
+    for b in range(shape[1] // 32):
+        dots = (blocks[:, b] @ parts["q"][:, b].T.astype(np.int32)).astype(F32)
+        total = total + dots * (parts["d"][None, :, b] * scales[:, b, :1])
+        if dtype != "Q8_0":
+            total = total + parts["m"][None, :, b] * scales[:, b, 1:]
+    return total
+
+
+def rmsnorm(x: Array, weight: Array, eps: float) -> Array:
+    """RMSNorm over the last axis."""
+    mean = by_lane(x * x) / F32(x.shape[-1])
+    return x * (F32(1) / np.sqrt(mean + F32(eps)))[..., None] * weight
+
+
+def rope(x: Array, angles: Array, interleaved: bool) -> Array:
+    """Heads [..., dim] turned by angles [pairs, 2]."""
+    pairs = len(angles)
+    out = x.copy()
+    first = slice(0, 2 * pairs, 2) if interleaved else slice(0, pairs)
+    second = slice(1, 2 * pairs, 2) if interleaved else slice(pairs, 2 * pairs)
+    a, b, c, s = x[..., first], x[..., second], angles[:, 0], angles[:, 1]
+    out[..., first], out[..., second] = a * c - b * s, b * c + a * s
+    return out
+
+
+def softmax(x: Array) -> tuple[Array, np.float32]:
+    """exp(x - max(x)) and its sum."""
+    e = exp(x - x.max())
+    return e, F32(by_lane(e))
+
+
+def attend(q: Array, k: Array, v: Array, scale: float) -> Array:
+    """Attention of one head over all of k's rows."""
+    weights, total = softmax(by_lane(q * k) * F32(scale))
+    return in_order(weights[:, None] * v) * (F32(1) / total)
+
+
+def swiglu(gate: Array, up: Array) -> Array:
+    """silu(gate) * up."""
+    return gate / (F32(1) + exp(-gate)) * up
+
+
+def logsumexp(x: Array) -> float:
+    """log(sum(exp(x))) with f64 sums."""
+    top = x.max()
+    return float(top) + float(np.log(exp(x - top).astype(np.float64).sum()))
