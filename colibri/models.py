@@ -107,9 +107,7 @@ def fetch(name: str, progress: Progress | None = None, *, verify: bool = False) 
     """
     model = known_models().get(name)
     if model is None:
-        raise ModelUnavailable(
-            f"no model to fetch is called {name!r}; known: {', '.join(known_models())}"
-        )
+        raise ModelUnavailable(f"no model to fetch is called {name!r}; known: {', '.join(known_models())}")
     if _in_cache(model, verify):
         return model.place
     folder = cache_folder() / model.name

@@ -1,0 +1,114 @@
+"""Options and steps that several commands share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from colibri.cli.failures import warn
+
+if TYPE_CHECKING:
+    from colibri.family import Family
+    from colibri.registry import Registry
+
+__all__ = [
+    "DEFAULT_MODEL",
+    "as_json",
+    "disable_plugin",
+    "disabled_plugins",
+    "family_option",
+    "find_family",
+    "find_model",
+    "load_registry",
+    "model_option",
+]
+
+DEFAULT_MODEL = "smollm2"
+"""What `run`, `chat` and `serve` use when no model is named."""
+
+_DISABLED = "colibri.disabled"
+_Decorated = TypeVar("_Decorated", bound=Callable[..., Any])
+
+
+def _disable(ctx: click.Context, parameter: click.Parameter, names: Sequence[str]) -> None:
+    ctx.meta.setdefault(_DISABLED, []).extend(names)
+
+
+def disable_plugin(command: _Decorated) -> _Decorated:
+    """Give a command the option --disable-plugin, which `load_registry` heeds."""
+    return click.option(
+        "--disable-plugin",
+        multiple=True,
+        metavar="NAME",
+        expose_value=False,
+        callback=_disable,
+        help="Leave out a plugin or distribution; may be repeated.",
+    )(command)
+
+
+def disabled_plugins(ctx: click.Context) -> list[str]:
+    """The names given with --disable-plugin, before and after the command."""
+    names: list[str] = ctx.meta.get(_DISABLED, [])
+    return names
+
+
+model_option = click.option(
+    "--model",
+    "-m",
+    envvar="COLI_MODEL",
+    metavar="PATH",
+    help=f"Checkpoint: a folder, a .gguf file or a name that can be pulled; {DEFAULT_MODEL} when absent.",
+)
+family_option = click.option(
+    "--family", "-f", metavar="ID", help="Model family; found from the checkpoint when absent."
+)
+as_json = click.option("--json", "as_json", is_flag=True, help="Write JSON for programs.")
+
+
+def load_registry(ctx: click.Context) -> Registry:
+    """The installed families; a plugin that failed to load is named on stderr.
+
+    Raises:
+        DuplicateClaim: two plugins claim one id.
+    """
+    from colibri.registry import load
+
+    registry = load(disabled=disabled_plugins(ctx))
+    for info in registry.plugins():
+        if info.error is not None:
+            warn(f"plugin {info.distribution} {info.version} failed to load: {info.error}")
+    return registry
+
+
+def find_model(model: str | None) -> Path:
+    """The checkpoint that --model names, fetched if it is one that can be.
+
+    Raises:
+        ModelUnavailable: there is no such file, folder or model, or it cannot be fetched.
+    """
+    from colibri.errors import ModelUnavailable
+    from colibri.models import known_models
+
+    name = model or DEFAULT_MODEL
+    if model is not None and Path(model).exists():
+        return Path(model)
+    if name not in known_models():
+        raise ModelUnavailable(
+            f"{name}: no such file or folder; name a checkpoint, or one of the models that can be pulled:"
+            f" {', '.join(known_models())}"
+        )
+    from colibri.cli.pull import fetch_shown
+
+    return fetch_shown(name)
+
+
+def find_family(registry: Registry, family: str | None, checkpoint: Path) -> Family:
+    """The named family, else the checkpoint's own.
+
+    Raises:
+        UnknownFamily: no family has this id. CheckpointUnknown: no family claims the checkpoint.
+    """
+    return registry[family] if family is not None else registry.identify(checkpoint)

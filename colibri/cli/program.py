@@ -1,0 +1,105 @@
+"""The program itself: finds commands on first use and ends every user's mistake as one sentence.
+
+Command modules are imported only when their command runs, so that `colibri --help` stays fast.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import Any, NoReturn
+
+import click
+
+from colibri.cli.common import disable_plugin, disabled_plugins
+from colibri.cli.failures import sentence, warn
+from colibri.cli.hooks import any_plugin_names_hook
+
+__all__ = ["COMMANDS", "Program", "program"]
+
+COMMANDS = {
+    "chat": "Talk with a model in the terminal.",
+    "families": "List the installed model families.",
+    "models": "List the models that can be pulled.",
+    "parse": "Read a model's raw reply into reasoning, text and tool calls.",
+    "plugins": "List the plugins, and why one failed to load.",
+    "pull": "Fetch a model into the cache.",
+    "render": "Write the exact prompt of a request.",
+    "run": "Answer one prompt.",
+    "serve": "Serve a model over HTTP.",
+}
+"""The commands with their one-line help; each is `command` in the module of its name."""
+
+_MISUSE = 2
+_INTERRUPTED = 130
+
+
+class Program(click.Group):
+    """A group whose commands live in modules of their own, and in plugins."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names of the program's own commands, then those of plugins."""
+        if any_plugin_names_hook("colibri_commands"):
+            self._load_plugins(ctx)
+        return [*COMMANDS, *sorted(name for name in self.commands if name not in COMMANDS)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command, imported if it is the program's own; plugins are asked for any other."""
+        if cmd_name in COMMANDS:
+            command: click.Command = import_module(f"colibri.cli.{cmd_name}").command
+            return command
+        self._load_plugins(ctx)
+        return self.commands.get(cmd_name)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands without importing their modules."""
+        rows = [
+            (name, COMMANDS.get(name) or self.commands[name].get_short_help_str())
+            for name in self.list_commands(ctx)
+        ]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+    def main(self, *args: Any, standalone_mode: bool = True, **extra: Any) -> Any:
+        """Run, and end the process; errors a user can repair become one sentence and exit code 2."""
+        if not standalone_mode:
+            return super().main(*args, standalone_mode=False, **extra)
+        try:
+            code = super().main(*args, standalone_mode=False, **extra)
+        except click.Abort:
+            sys.exit(_INTERRUPTED)
+        except Exception as error:
+            _end(error)
+        sys.exit(code if isinstance(code, int) else 0)
+
+    def _load_plugins(self, ctx: click.Context) -> None:
+        """Let plugins add their commands; one that fails to is named on stderr and left out."""
+        if "colibri.commands" in ctx.meta:
+            return
+        ctx.meta["colibri.commands"] = True
+        from colibri.registry import find_plugins
+
+        manager, found = find_plugins(disabled=disabled_plugins(ctx))
+        for info in found:
+            if info.error is not None:
+                continue
+            try:
+                others = [plugin for name, plugin in manager.list_name_plugin() if name != info.name]
+                manager.subset_hook_caller("colibri_commands", others)(cli=self)
+            except Exception as error:
+                warn(f"plugin {info.distribution} could not add its commands: {sentence(error) or error!r}")
+
+
+def _end(error: Exception) -> NoReturn:
+    message = sentence(error)
+    if message is None:
+        raise error
+    click.echo(f"colibri: {message}", err=True)
+    sys.exit(_MISUSE)
+
+
+@click.group(cls=Program, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="colibri-llm", prog_name="colibri")
+@disable_plugin
+def program() -> None:
+    """Exact prompts, parsed replies and a server for open-weights model families."""
