@@ -23,9 +23,8 @@ def write_exactly(text: str) -> None:
     A half of a surrogate pair, which no UTF-8 text can hold, is written as a question mark.
     """
     sys.stdout.flush()
-    stream = click.get_binary_stream("stdout")
-    stream.write(text.encode("utf-8", "replace"))
-    stream.flush()
+    sys.stdout.buffer.write(text.encode("utf-8", "replace"))
+    sys.stdout.buffer.flush()
 
 
 def write_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

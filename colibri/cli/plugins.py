@@ -36,7 +36,8 @@ def command(ctx: click.Context, show_all: bool, as_json: bool) -> None:
         write_json([attrs.asdict(info) for info in shown])
     else:
         write_table(
-            ("DISTRIBUTION", "VERSION", "PLUGIN", "FAMILIES", "HOOKS", "ERROR"), [_row(info) for info in shown]
+            ("DISTRIBUTION", "VERSION", "PLUGIN", "FAMILIES", "HOOKS", "ERROR"),
+            [_row(info) for info in shown],
         )
     if clash is not None:
         raise clash

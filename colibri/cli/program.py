@@ -6,6 +6,7 @@ Command modules are imported only when their command runs, so that `colibri --he
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, NoReturn
 
@@ -60,12 +61,14 @@ class Program(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl(rows)
 
-    def main(self, *args: Any, standalone_mode: bool = True, **extra: Any) -> Any:
+    def main(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, *, standalone_mode: bool = True, **extra: Any
+    ) -> Any:
         """Run, and end the process; errors a user can repair become one sentence and exit code 2."""
         if not standalone_mode:
-            return super().main(*args, standalone_mode=False, **extra)
+            return super().main(args, standalone_mode=False, **extra)
         try:
-            code = super().main(*args, standalone_mode=False, **extra)
+            code = super().main(args, standalone_mode=False, **extra)
         except click.Abort:
             sys.exit(_INTERRUPTED)
         except Exception as error:
