@@ -124,35 +124,59 @@ class Usage:
 
 
 class Alternative(Protocol):
-    """One candidate at a position; `data` is None when the engine cannot spell it."""
+    """One candidate at a position."""
 
     @property
-    def token_id(self) -> int: ...
+    def token_id(self) -> int:
+        """Its id in the vocabulary."""
+        ...
+
     @property
-    def logprob(self) -> float: ...
+    def logprob(self) -> float:
+        """Natural logarithm of its probability."""
+        ...
+
     @property
-    def data(self) -> bytes | None: ...
+    def data(self) -> bytes | None:
+        """Its bytes, if the engine can spell them."""
+        ...
 
 
 class Token(Protocol):
-    """One token of the returned text.
+    """One token of the returned text, located in it by the pipeline.
 
-    text: its characters that the client receives, fewer than it has when `cut`. data: the engine's bytes
-    for it, which may be part of a code point. token_id: None when the engine does not tell.
+    Its bytes may be part of a code point, whose character then belongs to the token that completes it.
     """
 
     @property
-    def text(self) -> str: ...
+    def text(self) -> str:
+        """Its characters that the client receives."""
+        ...
+
     @property
-    def data(self) -> bytes: ...
+    def data(self) -> bytes:
+        """The engine's bytes for it."""
+        ...
+
     @property
-    def token_id(self) -> int | None: ...
+    def token_id(self) -> int | None:
+        """Its id, if the engine tells."""
+        ...
+
     @property
-    def logprob(self) -> float | None: ...
+    def logprob(self) -> float | None:
+        """Natural logarithm of its probability; None at the prompt's first position."""
+        ...
+
     @property
-    def top(self) -> Sequence[Alternative]: ...
+    def top(self) -> Sequence[Alternative]:
+        """Candidates at its position, in the engine's order."""
+        ...
+
     @property
-    def cut(self) -> bool: ...
+    def cut(self) -> bool:
+        """Whether `text` lacks some of its characters."""
+        ...
 
 
 @frozen
@@ -222,9 +246,9 @@ class Explain(Protocol):
     `request` is None while there is none yet; `choice` says whose generation failed.
     """
 
-    def __call__(
-        self, error: BaseException, request: Request | None = None, choice: int = 0
-    ) -> WireError: ...
+    def __call__(self, error: BaseException, request: Request | None = None, choice: int = 0) -> WireError:
+        """The error to answer with; it never raises."""
+        ...
 
 
 @frozen
