@@ -24,12 +24,31 @@ from colibri.conversation import (
     Turn,
 )
 from colibri.errors import ConversationError, Where
+from colibri.protocols.base import ProtocolError
+from colibri.protocols.json_body import check_value
 
-__all__ = ["conversation_from_openai", "tool_choice_from_openai", "tools_from_openai", "turns_from_openai"]
+__all__ = [
+    "ShapeError",
+    "conversation_from_openai",
+    "tool_choice_from_openai",
+    "tools_from_openai",
+    "turns_from_openai",
+    "wire_path",
+]
 
 _REASONING_KEYS = ("reasoning_content", "reasoning", "thinking")
 _OWN_KEYS = frozenset({"role", "content", "tool_calls", *_REASONING_KEYS})
 _TEXT_TYPES = frozenset({"text", "input_text", "output_text"})
+_FIELD_PATHS = {"effort": "reasoning_effort"}
+
+
+class ShapeError(ConversationError):
+    """A value of the request has the wrong shape: `path` is its wire path, `kind` a stable word."""
+
+    def __init__(self, path: str, expected: str, where: Where, kind: str = "invalid_value") -> None:
+        super().__init__(f"`{path}` {expected}", where=where)
+        self.path = path
+        self.kind = kind
 
 
 def conversation_from_openai(
@@ -66,8 +85,8 @@ def turns_from_openai(messages: Any) -> tuple[Turn, ...]:
     Raises:
         ConversationError: `messages` is not a list of message objects, or one of them is malformed.
     """
-    if not isinstance(messages, Sequence) or isinstance(messages, str | bytes):
-        raise ConversationError("`messages` must be a list of message objects", where=Where(field="messages"))
+    if not _is_list(messages):
+        raise ShapeError("messages", "must be a list of message objects", Where(field="messages"))
     return tuple(_turn(index, message) for index, message in enumerate(messages))
 
 
@@ -79,8 +98,8 @@ def tools_from_openai(tools: Any) -> tuple[Tool, ...]:
     """
     if tools is None:
         return ()
-    if not isinstance(tools, Sequence) or isinstance(tools, str | bytes):
-        raise ConversationError("`tools` must be a list of tool objects", where=Where(field="tools"))
+    if not _is_list(tools):
+        raise ShapeError("tools", "must be a list of tool objects", Where(field="tools"))
     return tuple(_tool(index, tool) for index, tool in enumerate(tools))
 
 
@@ -90,109 +109,141 @@ def tool_choice_from_openai(choice: Any, tools: Sequence[Tool]) -> ToolChoice | 
     Raises:
         ConversationError: an unknown mode, a forced tool that is not declared, or a choice without tools.
     """
-    where = Where(field="tool_choice")
     if choice is None:
         return None
     if isinstance(choice, str):
         if choice not in ("auto", "none", "required"):
-            raise ConversationError(
-                f"`tool_choice` must be auto, none, required or an object that names a tool, not {choice!r}",
-                where=where,
+            raise _choice_error(
+                f"must be auto, none, required or an object that names a tool, not {choice!r}",
+                "unsupported_value",
             )
         parsed = ToolChoice(choice)  # type: ignore[arg-type]
     elif isinstance(choice, Mapping):
         inner = choice.get("function", choice)
         name = inner.get("name") if isinstance(inner, Mapping) else None
         if not isinstance(name, str) or not name:
-            raise ConversationError("`tool_choice.function.name` must be the name of a tool", where=where)
+            raise _choice_error("must have the name of a tool as `function.name`")
         if tools and name not in {tool.name for tool in tools}:
-            raise ConversationError(f"`tool_choice` names {name!r}, which is not among `tools`", where=where)
+            raise _choice_error(f"names {name!r}, which is not among `tools`")
         parsed = ToolChoice("tool", name)
     else:
-        raise ConversationError("`tool_choice` must be a string or an object", where=where)
+        raise _choice_error("must be a string or an object")
     if parsed.mode != "none" and not tools:
-        raise ConversationError("`tool_choice` requires `tools`", where=where)
+        raise _choice_error("requires `tools`")
     return parsed
 
 
+def wire_path(where: Where, conversation: Conversation | None = None) -> str | None:
+    """The place `where` as a path into an OpenAI-shaped request, such as `messages.3.content.1`.
+
+    Without the conversation the path ends at the message. None when `where` is no place at all.
+    """
+    if where.tool is not None:
+        return ".".join(filter(None, (f"tools.{where.tool}", where.field)))
+    if where.turn is None:
+        return _FIELD_PATHS.get(where.field, where.field) if where.field else None
+    path = f"messages.{where.turn}"
+    if conversation is not None and where.part is not None and where.turn < len(conversation.turns):
+        inner = _part_path(conversation.turns[where.turn], where.part)
+        return ".".join(filter(None, (path, inner, where.field)))
+    return ".".join(filter(None, (path, where.field)))
+
+
+def _part_path(turn: Turn, index: int) -> str | None:
+    if index >= len(turn.parts):
+        return None
+    part = turn.parts[index]
+    if isinstance(part, Reasoning):
+        return _REASONING_KEYS[0]
+    if isinstance(part, ToolCall):
+        before = sum(isinstance(other, ToolCall) for other in turn.parts[:index])
+        return f"tool_calls.{before}.function"
+    if isinstance(part, ToolResult) or not turn.listed:
+        return "content"
+    return f"content.{sum(isinstance(other, Text | Media) for other in turn.parts[:index])}"
+
+
+def _choice_error(expected: str, kind: str = "invalid_value") -> ShapeError:
+    return ShapeError("tool_choice", expected, Where(field="tool_choice"), kind)
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes)
+
+
 def _turn(index: int, message: Any) -> Turn:
+    path = f"messages.{index}"
     if not isinstance(message, Mapping):
-        raise ConversationError(f"`messages.{index}` must be an object", where=Where(turn=index))
+        raise ShapeError(path, "must be an object", Where(index))
     role = message.get("role")
     if not isinstance(role, str) or not role:
-        raise ConversationError(
-            f"`messages.{index}.role` must be a non-empty string", where=Where(turn=index, field="role")
-        )
-    content = message.get("content")
-    listed = isinstance(content, Sequence) and not isinstance(content, str | bytes)
-    parts = _content(index, content)
+        raise ShapeError(f"{path}.role", "must be a non-empty string", Where(index, field="role"))
     extra = {key: value for key, value in message.items() if key not in _OWN_KEYS}
+    content = message.get("content")
     if role == "tool":
         result = ToolResult(
             call_id=_optional_text(index, message, "tool_call_id"),
-            parts=parts,
+            parts=_content(index, content, first=0),
             name=_optional_text(index, message, "name"),
-            listed=listed,
+            listed=_is_list(content),
         )
         for key in ("tool_call_id", "name"):
             extra.pop(key, None)
         return Turn(role, (result,), extra=extra)
-    reasoning = _reasoning(index, message)
-    calls = _tool_calls(index, message.get("tool_calls"))
-    return Turn(role, (*reasoning, *parts, *calls), listed=listed, extra=extra)
+    parts: list[Part] = list(_reasoning(index, message))
+    parts += _content(index, content, first=len(parts))
+    parts += _tool_calls(index, message.get("tool_calls"), first=len(parts))
+    return Turn(role, tuple(parts), listed=_is_list(content), extra=extra)
 
 
-def _content(index: int, content: Any) -> tuple[Text | Media, ...]:
+def _content(index: int, content: Any, first: int) -> tuple[Text | Media, ...]:
+    """The parts of `content`, of which the first will be part `first` of the turn."""
     if content is None:
         return ()
     if isinstance(content, str):
         return (Text(content),)
-    if not isinstance(content, Sequence) or isinstance(content, bytes):
-        raise ConversationError(
-            f"`messages.{index}.content` must be a string, a list of parts or null",
-            where=Where(turn=index, field="content"),
-        )
-    return tuple(_content_part(index, at, part) for at, part in enumerate(content))
+    path = f"messages.{index}.content"
+    if not _is_list(content):
+        raise ShapeError(path, "must be a string, a list of parts or null", Where(index, field="content"))
+    return tuple(
+        _content_part(f"{path}.{at}", part, Where(index, first + at)) for at, part in enumerate(content)
+    )
 
 
-def _content_part(index: int, at: int, part: Any) -> Text | Media:
-    where = Where(turn=index, part=at, field="content")
-    path = f"messages.{index}.content.{at}"
+def _content_part(path: str, part: Any, where: Where) -> Text | Media:
     if not isinstance(part, Mapping):
-        raise ConversationError(f"`{path}` must be an object with a type", where=where)
+        raise ShapeError(path, "must be an object with a type", where)
     kind = part.get("type")
-    if kind in _TEXT_TYPES:
+    if isinstance(kind, str) and kind in _TEXT_TYPES:
         text = part.get("text")
         if not isinstance(text, str):
-            raise ConversationError(f"`{path}.text` must be a string", where=where)
+            raise ShapeError(f"{path}.text", "must be a string", where)
         return Text(text)
     if kind == "image_url":
         source = part.get("image_url")
         url = source.get("url") if isinstance(source, Mapping) else source
         if not isinstance(url, str):
-            raise ConversationError(f"`{path}.image_url.url` must be a string", where=where)
+            raise ShapeError(f"{path}.image_url.url", "must be a string", where)
         return Media("image", None, url)
     if kind == "input_audio":
         audio = part.get("input_audio")
         if not isinstance(audio, Mapping) or not isinstance(audio.get("data"), str):
-            raise ConversationError(f"`{path}.input_audio.data` must be a base64 string", where=where)
+            raise ShapeError(f"{path}.input_audio.data", "must be a base64 string", where)
         sound = audio.get("format")
         return Media("audio", f"audio/{sound}" if isinstance(sound, str) else None, audio["data"])
-    raise ConversationError(
-        f"`{path}.type` must be text, image_url or input_audio, not {kind!r}", where=where
+    raise ShapeError(
+        f"{path}.type", "must be text, image_url or input_audio", where, "unsupported_content_type"
     )
 
 
 def _optional_text(index: int, message: Mapping[str, Any], key: str) -> str | None:
     value = message.get(key)
     if value is not None and not isinstance(value, str):
-        raise ConversationError(
-            f"`messages.{index}.{key}` must be a string", where=Where(turn=index, field=key)
-        )
+        raise ShapeError(f"messages.{index}.{key}", "must be a string", Where(index, field=key))
     return value
 
 
-def _reasoning(index: int, message: Mapping[str, Any]) -> tuple[Part, ...]:
+def _reasoning(index: int, message: Mapping[str, Any]) -> tuple[Reasoning, ...]:
     for key in _REASONING_KEYS:
         text = _optional_text(index, message, key)
         if text is not None:
@@ -200,59 +251,68 @@ def _reasoning(index: int, message: Mapping[str, Any]) -> tuple[Part, ...]:
     return ()
 
 
-def _tool_calls(index: int, calls: Any) -> tuple[ToolCall, ...]:
+def _tool_calls(index: int, calls: Any, first: int) -> tuple[ToolCall, ...]:
     if calls is None:
         return ()
-    if not isinstance(calls, Sequence) or isinstance(calls, str | bytes):
-        raise ConversationError(
-            f"`messages.{index}.tool_calls` must be a list", where=Where(turn=index, field="tool_calls")
-        )
-    return tuple(_tool_call(index, at, call) for at, call in enumerate(calls))
+    path = f"messages.{index}.tool_calls"
+    if not _is_list(calls):
+        raise ShapeError(path, "must be a list", Where(index, field="tool_calls"))
+    return tuple(_tool_call(f"{path}.{at}", call, Where(index, first + at)) for at, call in enumerate(calls))
 
 
-def _tool_call(index: int, at: int, call: Any) -> ToolCall:
-    where = Where(turn=index, part=at, field="tool_calls")
-    path = f"messages.{index}.tool_calls.{at}"
+def _tool_call(path: str, call: Any, where: Where) -> ToolCall:
     function = call.get("function", call) if isinstance(call, Mapping) else None
     if not isinstance(function, Mapping):
-        raise ConversationError(f"`{path}.function` must be an object", where=where)
+        raise ShapeError(f"{path}.function", "must be an object", where)
     name = function.get("name")
     if not isinstance(name, str) or not name:
-        raise ConversationError(f"`{path}.function.name` must be a non-empty string", where=where)
-    arguments = function.get("arguments", "")
-    if arguments is None:
-        arguments = ""
-    if not isinstance(arguments, str):
-        try:
-            arguments = json.dumps(arguments, ensure_ascii=False)
-        except (TypeError, ValueError):
-            raise ConversationError(
-                f"`{path}.function.arguments` must be JSON text or a JSON object", where=where
-            ) from None
+        raise ShapeError(f"{path}.function.name", "must be a non-empty string", where)
+    arguments = _arguments(f"{path}.function.arguments", function.get("arguments"), where)
     call_id = call.get("id")
     if call_id is not None and not isinstance(call_id, str):
-        raise ConversationError(f"`{path}.id` must be a string", where=where)
+        raise ShapeError(f"{path}.id", "must be a string", where)
     return ToolCall(name, arguments, call_id)
 
 
+def _arguments(path: str, arguments: Any, where: Where) -> str:
+    """The JSON text of a call's arguments; text that is not JSON is left to the family's format."""
+    if arguments is None:
+        return ""
+    if not isinstance(arguments, str):
+        try:
+            return json.dumps(arguments, ensure_ascii=False)
+        except (TypeError, ValueError, RecursionError):
+            raise ShapeError(path, "must be JSON text or a JSON object", where) from None
+    try:
+        check_value(json.loads(arguments), path, spelled=arguments)
+    except ProtocolError as error:
+        raise ShapeError(path, f"is refused: {error.message}", where) from None
+    except RecursionError:
+        raise ShapeError(path, "nests arrays and objects too deep", where) from None
+    except ValueError:
+        pass
+    return arguments
+
+
 def _tool(index: int, tool: Any) -> Tool:
-    def refuse(path: str, expected: str) -> ConversationError:
-        return ConversationError(
-            f"`tools.{index}{path}` must be {expected}", where=Where(tool=index, field=path[1:] or None)
-        )
+    def refuse(field: str | None, expected: str) -> ShapeError:
+        path = f"tools.{index}.{field}" if field else f"tools.{index}"
+        return ShapeError(path, f"must be {expected}", Where(tool=index, field=field))
 
     if not isinstance(tool, Mapping):
-        raise refuse("", "an object")
+        raise refuse(None, "an object")
     function = tool.get("function", tool)
     if not isinstance(function, Mapping):
-        raise refuse(".function", "an object")
+        raise refuse("function", "an object")
     if not isinstance(function.get("name"), str) or not function["name"]:
-        raise refuse(".function.name", "a non-empty string")
+        raise refuse("function.name", "a non-empty string")
     parameters = function.get("parameters")
     if parameters is not None and not isinstance(parameters, Mapping):
-        raise refuse(".function.parameters", "an object or null")
-    for key, kind, expected in (("properties", Mapping, "an object or null"), ("required", list, "a list or null")):
+        raise refuse("function.parameters", "an object or null")
+    for key, kind in (("properties", Mapping), ("required", list)):
         value = (parameters or {}).get(key)
         if value is not None and not isinstance(value, kind):
-            raise refuse(f".function.parameters.{key}", expected)
+            raise refuse(
+                f"function.parameters.{key}", "a list or null" if kind is list else "an object or null"
+            )
     return Tool(tool)
