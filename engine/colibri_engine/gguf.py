@@ -81,12 +81,14 @@ _DEFAULT_ALIGNMENT: Final = 32
 class LazyArray(Sequence[Any]):
     """An array of a key-value, decoded when it is first read.
 
-    Reading raises `CheckpointError` if a string in it is not UTF-8.
+    kind: what every element is: str, int, float, bool or `LazyArray`. Reading raises `CheckpointError`
+    if a string in it is not UTF-8.
     """
 
-    __slots__ = ("_count", "_decode", "_items")
+    __slots__ = ("_count", "_decode", "_items", "kind")
 
-    def __init__(self, count: int, decode: Callable[[], Sequence[Any]]) -> None:
+    def __init__(self, kind: type, count: int, decode: Callable[[], Sequence[Any]]) -> None:
+        self.kind = kind
         self._count = count
         self._decode = decode
         self._items: Sequence[Any] | None = None
@@ -213,14 +215,15 @@ class _Reader:
             count = self.count(f"length of {what}", scalar.size)
             start = self.advance(count * scalar.size, what)
             view, packed = self.view, Struct(f"<{count}{code}")
-            return LazyArray(count, lambda: packed.unpack_from(view, start))
+            number = {"?": bool, "f": float, "d": float}.get(code, int)
+            return LazyArray(number, count, lambda: packed.unpack_from(view, start))
         if kind == _STRING:
             return self.strings(what)
         if kind != _ARRAY or depth == _MAX_NESTING:
             raise self.fault(what, f"has elements of the unknown type {kind}")
         count = self.count(f"length of {what}", 4 + 8)
         items = [self.array(f"element {index} of {what}", depth + 1) for index in range(count)]
-        return LazyArray(count, lambda: items)
+        return LazyArray(LazyArray, count, lambda: items)
 
     def strings(self, what: str) -> LazyArray:
         """Pass an array of strings; only their lengths are read now."""
@@ -246,7 +249,7 @@ class _Reader:
                 at += 8 + length
             return items
 
-        return LazyArray(count, decode)
+        return LazyArray(str, count, decode)
 
     def tensor(self, index: int) -> tuple[str, tuple[int, ...], str, int]:
         """Name, shape, dtype and offset of one tensor."""

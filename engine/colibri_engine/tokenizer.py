@@ -121,10 +121,8 @@ class Tokenizer:
             return []
         try:
             encoding = self._ordinary.encode(text, add_special_tokens=False)
-        except UnicodeEncodeError as error:
-            raise JobError(
-                f"the prompt holds half a surrogate pair ({text[error.start]!r}), which is no Unicode text"
-            ) from None
+        except TypeError:
+            raise JobError("the prompt holds half a surrogate pair, which is no Unicode text") from None
         ids: list[int] = encoding.ids
         return ids
 
@@ -210,7 +208,7 @@ def load_tokenizer(checkpoint: Checkpoint) -> Tokenizer:
 def _from_gguf(path: Path, config: Mapping[str, Any]) -> Tokenizer:
     def table(key: str, kind: type) -> Sequence[Any]:
         values = config.get(f"tokenizer.ggml.{key}")
-        if not isinstance(values, LazyArray) or not all(isinstance(value, kind) for value in values):
+        if not isinstance(values, LazyArray) or values.kind is not kind:
             raise CheckpointError(f"{path}: tokenizer.ggml.{key} must be an array of {kind.__name__}")
         items: Sequence[Any] = values[:]
         return items
@@ -229,12 +227,8 @@ def _from_gguf(path: Path, config: Mapping[str, Any]) -> Tokenizer:
         )
     vocabulary = {token: id for id, token in enumerate(tokens) if kinds[id] == _NORMAL}
     added = [_Added(token, id) for id, token in enumerate(tokens) if kinds[id] in _ADDED and token]
-    vocabulary |= {token.text: token.id for token in added if token.is_blank}
-    try:
-        pairs = [_pair(merge) for merge in merges]
-        bpe = models.BPE(vocab=vocabulary, merges=pairs, ignore_merges=rules.ignore_merges)
-    except Exception as error:  # `tokenizers` raises nothing more precise
-        raise CheckpointError(f"{path}: tokenizer.ggml.merges cannot be used: {error}") from None
+    pairs = _ordinary_bpe(f"{path}: tokenizer.ggml", vocabulary, merges, added)
+    bpe = models.BPE(vocab=vocabulary, merges=pairs, ignore_merges=rules.ignore_merges)
     ordinary = tokenizers.Tokenizer(bpe)
     splits = [pre_tokenizers.Split(tokenizers.Regex(pattern), "isolated") for pattern in rules.patterns]
     byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
@@ -246,11 +240,34 @@ def _from_gguf(path: Path, config: Mapping[str, Any]) -> Tokenizer:
     return Tokenizer(ordinary, added, size=len(tokens), bos=min(begins, default=None), eos=frozenset(ends))
 
 
-def _pair(merge: str) -> tuple[str, str]:
-    left, space, right = merge.partition(" ")
-    if not space:
-        raise ValueError(f"{merge!r:.80} is no pair of tokens")
-    return left, right
+def _ordinary_bpe(
+    where: str, vocabulary: dict[str, int], merges: Iterable[Any], added: Iterable[_Added]
+) -> list[tuple[str, str]]:
+    """Take the control tokens out of a BPE vocabulary and put the blank ones in.
+
+    Returns:
+        The merges, as pairs, without those that could spell a control token.
+    """
+    control = set()
+    for token in added:
+        if token.is_blank:
+            vocabulary[token.text] = token.id
+        else:
+            control.add(token.text)
+            vocabulary.pop(token.text, None)
+    pairs = []
+    for merge in merges:
+        pair = merge.split(" ") if isinstance(merge, str) else merge
+        try:
+            left, right = pair
+            joined = left + right
+            if joined in vocabulary and left in vocabulary and right in vocabulary:
+                pairs.append((left, right))
+            elif control.isdisjoint((left, right, joined)):
+                raise CheckpointError(f"{where}: the merge {merge!r:.80} is not of tokens in the vocabulary")
+        except (TypeError, ValueError):
+            raise CheckpointError(f"{where}: the merge {merge!r:.80} is no pair of tokens") from None
+    return pairs
 
 
 def _from_json(path: Path, config: Mapping[str, Any]) -> Tokenizer:
@@ -259,16 +276,15 @@ def _from_json(path: Path, config: Mapping[str, Any]) -> Tokenizer:
     model, decoder = document.get("model"), document.get("decoder")
     if not isinstance(model, dict) or model.get("type") != "BPE" or "ByteLevel" not in json.dumps(decoder):
         raise CheckpointError(f"{file}: only byte-level BPE is supported")
-    vocabulary, entries = model.get("vocab"), document.get("added_tokens") or []
+    vocabulary, merges = model.get("vocab"), model.get("merges")
+    entries = document.get("added_tokens") or []
     if not isinstance(vocabulary, dict) or not all(type(id) is int for id in vocabulary.values()):
         raise CheckpointError(f"{file}: model.vocab must map tokens to ids")
-    if not isinstance(entries, list):
-        raise CheckpointError(f"{file}: added_tokens must be a list")
+    if not isinstance(entries, list) or not isinstance(merges, list):
+        raise CheckpointError(f"{file}: added_tokens and model.merges must be lists")
     added = [_added(file, entry) for entry in entries]
     size = 1 + max([*vocabulary.values(), *(token.id for token in added)], default=-1)
-    for token in added:
-        vocabulary.pop(token.text, None)
-    vocabulary |= {token.text: token.id for token in added if token.is_blank}
+    model["merges"] = _ordinary_bpe(f"{file}: model", vocabulary, merges, added)
     unwanted = dict.fromkeys(("post_processor", "truncation", "padding"))
     try:
         ordinary = tokenizers.Tokenizer.from_str(json.dumps(document | unwanted | {"added_tokens": []}))
