@@ -137,11 +137,14 @@ def _identity(table: Table) -> Identity:
         template_absent=table.strings("template_absent"),
         needs_template=table.take("needs_template", bool, False),
     )
+    by_name = table.take("by_name", bool, False)
     table.done()
     if any(name != name.strip().lower() for name in identity.model_types):
         raise table.error("model_types", "must be lower case, as model types are compared")
-    if not (identity.model_types or identity.template_hashes or identity.template_marks):
-        raise table.error("model_types", "or template hashes or marks are required to recognise a checkpoint")
+    if not (by_name or identity.model_types or identity.template_hashes or identity.template_marks):
+        raise table.error(
+            "model_types", "or template hashes or marks are required, or `by_name = true`"
+        )
     return identity
 
 
