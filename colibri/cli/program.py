@@ -31,6 +31,7 @@ COMMANDS = {
 }
 """The commands with their one-line help; each is `command` in the module of its name."""
 
+_FROM_PLUGINS = "colibri.commands"
 _MISUSE = 2
 _INTERRUPTED = 130
 
@@ -40,26 +41,25 @@ class Program(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The names of the program's own commands, then those of plugins."""
-        if any_plugin_names_hook("colibri_commands"):
-            self._load_plugins(ctx)
-        return [*COMMANDS, *sorted(name for name in self.commands if name not in COMMANDS)]
+        if not any_plugin_names_hook("colibri_commands"):
+            return list(COMMANDS)
+        return [*COMMANDS, *(name for name in _plugin_commands(ctx).commands if name not in COMMANDS)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command, imported if it is the program's own; plugins are asked for any other."""
         if cmd_name in COMMANDS:
             command: click.Command = import_module(f"colibri.cli.{cmd_name}").command
             return command
-        self._load_plugins(ctx)
-        return self.commands.get(cmd_name)
+        return _plugin_commands(ctx).commands.get(cmd_name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands without importing their modules."""
-        rows = [
-            (name, COMMANDS.get(name) or self.commands[name].get_short_help_str())
-            for name in self.list_commands(ctx)
-        ]
+        names = self.list_commands(ctx)
+        others = _plugin_commands(ctx).commands if len(names) > len(COMMANDS) else {}
         with formatter.section("Commands"):
-            formatter.write_dl(rows)
+            formatter.write_dl(
+                [(name, COMMANDS.get(name) or others[name].get_short_help_str()) for name in names]
+            )
 
     def main(  # type: ignore[override]
         self, args: Sequence[str] | None = None, *, standalone_mode: bool = True, **extra: Any
@@ -75,22 +75,23 @@ class Program(click.Group):
             _end(error)
         sys.exit(code if isinstance(code, int) else 0)
 
-    def _load_plugins(self, ctx: click.Context) -> None:
-        """Let plugins add their commands; one that fails to is named on stderr and left out."""
-        if "colibri.commands" in ctx.meta:
-            return
-        ctx.meta["colibri.commands"] = True
-        from colibri.registry import find_plugins
 
-        manager, found = find_plugins(disabled=disabled_plugins(ctx))
-        for info in found:
-            if info.error is not None:
-                continue
-            try:
-                others = [plugin for name, plugin in manager.list_name_plugin() if name != info.name]
-                manager.subset_hook_caller("colibri_commands", others)(cli=self)
-            except Exception as error:
-                warn(f"plugin {info.distribution} could not add its commands: {sentence(error) or error!r}")
+def _plugin_commands(ctx: click.Context) -> click.Group:
+    """What plugins add, asked once a run; one that fails to is named on stderr and left out."""
+    if _FROM_PLUGINS in ctx.meta:
+        group: click.Group = ctx.meta[_FROM_PLUGINS]
+        return group
+    from colibri.registry import find_plugins
+
+    group = ctx.meta[_FROM_PLUGINS] = click.Group()
+    manager, found = find_plugins(disabled=disabled_plugins(ctx))
+    for info in found:
+        others = [plugin for name, plugin in manager.list_name_plugin() if name != info.name]
+        try:
+            manager.subset_hook_caller("colibri_commands", others)(cli=group)
+        except Exception as error:
+            warn(f"plugin {info.distribution} could not add its commands: {sentence(error) or error!r}")
+    return group
 
 
 def _end(error: Exception) -> NoReturn:

@@ -1,4 +1,4 @@
-"""A model that can be pulled without a network, from a fake pip."""
+"""The program in this process, plugins made on the spot, and a model that a fake pip delivers."""
 
 import io
 import sys
@@ -8,10 +8,12 @@ from pathlib import Path
 
 import attrs
 import pytest
+from click.testing import CliRunner
 
 from colibri import models
 from colibri.cli import common, pull
 from colibri.cli import models as models_command
+from colibri.cli.program import program
 
 
 @attrs.frozen
@@ -77,3 +79,53 @@ def index(tmp_path, monkeypatch, cache) -> FakeIndex:
     fake.deliver(wheel)
     fake.plan("good")
     return fake
+
+
+@pytest.fixture
+def run(monkeypatch):
+    """Run the program in this process: `run("render", …, input="…")` gives click's result."""
+    monkeypatch.delenv("COLI_MODEL", raising=False)
+
+    def invoke(*args: str, **options):
+        return CliRunner().invoke(program, [str(arg) for arg in args], **options)
+
+    return invoke
+
+
+@pytest.fixture
+def refused(run):
+    """Run the program and return the one sentence with which it refuses; anything else fails."""
+
+    def invoke(*args: str, **options) -> str:
+        result = run(*args, **options)
+        assert isinstance(result.exception, SystemExit), result.exception
+        assert result.exit_code == 2, result.output
+        lines = [line for line in result.stderr.splitlines() if not line.startswith("colibri: warning: ")]
+        assert len(lines) == 1, result.stderr
+        assert lines[0].startswith("colibri: ")
+        assert result.stdout == ""
+        return lines[0].removeprefix("colibri: ")
+
+    return invoke
+
+
+@pytest.fixture
+def install(tmp_path, monkeypatch):
+    """Install a plugin made of one module's source: `install("colibri-zebra", source)`."""
+    site = tmp_path / "site"
+    site.mkdir()
+    monkeypatch.syspath_prepend(str(site))
+    made = []
+
+    def write(distribution: str, source: str) -> None:
+        module = distribution.replace("-", "_")
+        made.append(module)
+        (site / f"{module}.py").write_text(source)
+        info = site / f"{module}-1.5.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 1.5\n")
+        (info / "entry_points.txt").write_text(f"[colibri]\n{module} = {module}\n")
+
+    yield write
+    for module in made:
+        sys.modules.pop(module, None)
