@@ -13,7 +13,7 @@ from attrs import field, frozen
 
 from . import gguf, safetensors
 from .errors import CheckpointError
-from .files import MappedFile
+from .files import MappedFile, read_small
 from .tensors import TensorInfo
 
 __all__ = ["Checkpoint", "open_checkpoint"]
@@ -127,9 +127,9 @@ def _folder_template(path: Path) -> str | None:
     file = path / "chat_template.jinja"
     if file.exists():
         try:
-            return file.read_text("utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise CheckpointError(f"{file} cannot be read: {error}") from None
+            return read_small(file).decode()
+        except UnicodeDecodeError:
+            raise CheckpointError(f"{file} is not UTF-8") from None
     file = path / "tokenizer_config.json"
     if not file.exists():
         return None

@@ -7,18 +7,19 @@ data_offsets}}, and the data that the offsets count from. Nothing is believed be
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from math import prod
 from pathlib import Path
 from typing import Any, Final, TypeGuard
 
 from .errors import CheckpointError
-from .files import MappedFile
+from .files import MappedFile, read_small
 from .tensors import DTYPES, TensorInfo, check_extents
 
 __all__ = ["read_folder", "read_header", "read_object"]
 
-_MAX_JSON: Final = 100_000_000
+_MAX_HEADER: Final = 100_000_000
 _SINGLE: Final = "model.safetensors"
 _INDEX: Final = "model.safetensors.index.json"
 
@@ -68,7 +69,7 @@ def read_header(file: MappedFile, number: int = 0) -> list[TensorInfo]:
     """
     length = int.from_bytes(file.view[:8], "little")
     start = 8 + length
-    if file.size < 8 or length > min(file.size - 8, _MAX_JSON):
+    if file.size < 8 or length > min(file.size - 8, _MAX_HEADER):
         raise CheckpointError(
             f"{file.path}: the header length is {length}, but the file has {file.size} bytes; it was cut"
             " short or is no safetensors file"
@@ -84,23 +85,16 @@ def read_object(path: Path) -> dict[str, Any]:
     """A JSON file that holds an object.
 
     Raises:
-        CheckpointError: it cannot be read, is too large, or is no JSON object.
+        CheckpointError: it cannot be read, or is no JSON object.
     """
-    try:
-        if path.stat().st_size > _MAX_JSON:
-            raise CheckpointError(f"{path} is larger than {_MAX_JSON} bytes; this cannot be right")
-        data = path.read_bytes()
-    except OSError as error:
-        raise CheckpointError(f"{path} cannot be read: {error.strerror or error}") from None
-    return _parse(data, str(path))
+    return _parse(read_small(path), str(path))
 
 
 def _parse(data: bytes, what: str) -> dict[str, Any]:
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         value = dict(pairs)
         if len(value) != len(pairs):
-            names = [name for name, _ in pairs]
-            twice = next(name for name in names if names.count(name) > 1)
+            twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
             raise CheckpointError(f"{what}: the key {twice!r:.80} comes twice in one object")
         return value
 

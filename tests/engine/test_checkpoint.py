@@ -1,5 +1,6 @@
 """Opening a model, whichever format it comes in."""
 
+import os
 import subprocess
 import sys
 
@@ -95,6 +96,15 @@ def test_what_is_no_model_is_refused(tmp_path):
         open_checkpoint(tmp_path / "none.gguf")
     with pytest.raises(CheckpointError, match=r"is neither a \.gguf file nor a model folder"):
         open_checkpoint(write(tmp_path / "model.bin", b"x"))
+
+
+def test_a_pipe_does_not_hang_the_reader(tmp_path):
+    os.mkfifo(tmp_path / "m.gguf")
+    with pytest.raises(CheckpointError, match=r"m\.gguf is not a regular file"):
+        open_checkpoint(tmp_path / "m.gguf")
+    os.mkfifo(tmp_path / "config.json")
+    with pytest.raises(CheckpointError, match=r"config\.json is not a regular file"):
+        open_checkpoint(tmp_path)
 
 
 def test_fingerprint_depends_on_content_alone(tmp_path):

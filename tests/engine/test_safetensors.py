@@ -100,7 +100,7 @@ def test_unknown_dtypes_do_not_stop_the_reading():
         ({INDEX: {"weight_map": {**SHARDS, "d": "x-2.safetensors"}}}, "tensor 'd' is not there"),
         ({INDEX: {"weight_map": {**SHARDS, "c": "x-1.safetensors"}}}, "tensor 'c' is not there"),
         ({"tokenizer_config.json": {"chat_template": 5}}, "chat_template must be a string, not 5"),
-        ({"chat_template.jinja": b"\xff"}, "chat_template.jinja cannot be read"),
+        ({"chat_template.jinja": b"\xff"}, "chat_template.jinja is not UTF-8"),
     ],
 )
 def test_folders_that_lie_are_refused_by_name(tmp_path, changes, problem):
