@@ -46,8 +46,8 @@ cdef class Matrix:
     cdef readonly str dtype
     cdef bint quantised
     cdef size_t row_bytes(self) noexcept nogil
-    cdef void row(self, int64_t index, uint8_t *scratch, float *to) noexcept nogil
 
 
 cdef const ck_kernels *kernels(cpu=*) except NULL
+cdef void unpack_row(const ck_matrix *w, int64_t row, uint8_t *scratch, float *to) noexcept nogil
 cdef Memory floats(str dtype, const uint8_t[::1] data, Py_ssize_t count)

@@ -64,6 +64,11 @@ cdef Memory floats(str dtype, const uint8_t[::1] data, Py_ssize_t count):
     return memory
 
 
+cdef void unpack_row(const ck_matrix *w, int64_t row, uint8_t *scratch, float *to) noexcept nogil:
+    """One row of weights as f32; `scratch` has room for the row as it is stored."""
+    ck_unpack_row(w, row, scratch, to)
+
+
 cdef class Matrix:
     """Weights [rows, cols] copied once from their row-major file encoding, without changing a bit.
 
@@ -86,16 +91,13 @@ cdef class Matrix:
         self.c.dtype = _CODES[dtype]
         self.c.rows, self.c.cols, self.c.groups = rows, cols, (rows + 7) // 8
         self.c.group_bytes = 8 * row_bytes
-        self.memory = Memory(self.c.groups * self.c.group_bytes)
+        self.memory = Memory(self.c.groups * self.c.group_bytes, huge=True)
         self.c.data = <const uint8_t *>self.memory.at
         with nogil:
             ck_pack(&self.c, <uint8_t *>self.memory.at, &data[0], 0, self.c.groups)
 
     cdef size_t row_bytes(self) noexcept nogil:
         return self.c.group_bytes // 8
-
-    cdef void row(self, int64_t index, uint8_t *scratch, float *to) noexcept nogil:
-        ck_unpack_row(&self.c, index, scratch, to)
 
     @property
     def nbytes(self):
@@ -109,7 +111,7 @@ cdef class Matrix:
         cdef float *to = <float *><char *>out
         cdef int64_t index
         for index in range(self.c.rows):
-            self.row(index, <uint8_t *>scratch.at, to + index * self.c.cols)
+            unpack_row(&self.c, index, <uint8_t *>scratch.at, to + index * self.c.cols)
         return memoryview(out).cast("f", (self.c.rows, self.c.cols))
 
     def matmul(self, const float[:, ::1] x, *, add=None, pick=None, cpu=None):

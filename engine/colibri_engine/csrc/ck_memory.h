@@ -9,12 +9,13 @@
 #define MAP_NORESERVE 0
 #endif
 
-static void *ck_map(size_t size)
+/* huge: ask for huge pages, for memory that will be filled. */
+static void *ck_map(size_t size, int huge)
 {
     void *at = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (at == MAP_FAILED) return NULL;
 #ifdef MADV_HUGEPAGE
-    madvise(at, size, MADV_HUGEPAGE);
+    if (huge) madvise(at, size, MADV_HUGEPAGE);
 #endif
     return at;
 }

@@ -154,6 +154,10 @@ static void ck_pool_run(ck_pool *pool, const ck_op *ops, int64_t count, void *ba
     ck_pool_help(pool, run, 0);
 }
 
+static void ck_pool_cancel(ck_pool *pool, int cancelled) { atomic_store(&pool->cancelled, cancelled); }
+
+static int ck_pool_cancelled(ck_pool *pool) { return atomic_load(&pool->cancelled); }
+
 static void ck_pool_close(ck_pool *pool)
 {
     pthread_mutex_lock(&pool->lock);
