@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-from colibri.errors import RequestError
+from colibri.errors import ColibriError
+from colibri.protocols.base import ProtocolError
+from colibri.protocols.json_body import decode_body
 
-__all__ = ["InputError", "parse_json", "read_json", "read_text"]
+__all__ = ["InputError", "parse_json", "read_request", "read_text"]
 
 STDIN = "-"
 
 
-class InputError(RequestError):
+class InputError(ColibriError):
     """A file or stdin does not hold what was asked for; the message names it and the place."""
 
     code = "invalid_input"
@@ -26,46 +28,40 @@ def read_text(path: str) -> str:
     Raises:
         InputError: the text is not UTF-8. OSError: the file cannot be read.
     """
-    data = sys.stdin.buffer.read() if path == STDIN else Path(path).read_bytes()
     try:
-        return data.decode("utf-8")
+        return _read(path).decode("utf-8")
     except UnicodeDecodeError as error:
         raise InputError(f"{_shown(path)}: byte {error.start} is not UTF-8 text") from None
 
 
-def read_json(path: str) -> Any:
-    """The one JSON value in a file, or in stdin for "-".
+def read_request(path: str) -> dict[str, Any]:
+    """The JSON object in a file, or in stdin for "-", as strictly read as a server reads a request body.
 
     Raises:
-        InputError: see `parse_json`. OSError: the file cannot be read.
+        InputError: it is not UTF-8, not JSON or not an object. OSError: the file cannot be read.
     """
-    return parse_json(read_text(path), _shown(path))
+    try:
+        return decode_body(_read(path))
+    except ProtocolError as error:
+        raise InputError(f"{_shown(path)}: {error.message}") from None
 
 
 def parse_json(text: str, source: str) -> Any:
-    """The value that `text` spells, with `source` for its name in errors.
+    """The JSON value that `text` spells, with `source` for its name in errors.
 
     Raises:
-        InputError: the text is not JSON, is nested too deeply, or spells half a surrogate pair.
+        InputError: it spells none.
     """
-
-    def refuse(constant: str) -> NoReturn:
-        raise InputError(f"{source}: {constant} is not a JSON value")
-
     try:
-        value = json.loads(text, parse_constant=refuse)
+        return json.loads(text)
     except json.JSONDecodeError as error:
-        raise InputError(f"{source}: line {error.lineno} column {error.colno}: {error.msg}") from None
-    except RecursionError:
-        raise InputError(f"{source}: the JSON is nested too deeply") from None
-    except ValueError:  # an integer of more digits than Python converts
-        raise InputError(f"{source}: a number has too many digits") from None
-    if "\\u" in text:
-        try:
-            json.dumps(value, ensure_ascii=False).encode("utf-8")
-        except UnicodeEncodeError:
-            raise InputError(f"{source}: a string holds half a surrogate pair") from None
-    return value
+        raise InputError(f"{source} is not JSON: {error.msg} at column {error.colno}") from None
+    except (RecursionError, ValueError):
+        raise InputError(f"{source} nests too deep or holds a number of too many digits") from None
+
+
+def _read(path: str) -> bytes:
+    return sys.stdin.buffer.read() if path == STDIN else Path(path).read_bytes()
 
 
 def _shown(path: str) -> str:

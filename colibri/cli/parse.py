@@ -15,7 +15,7 @@ from colibri.cli.common import (
     load_registry,
     model_option,
 )
-from colibri.cli.inputs import InputError, read_json, read_text
+from colibri.cli.inputs import InputError, read_request, read_text
 from colibri.cli.output import write_exactly, write_json
 from colibri.cli.recordings import Chunk, read_chunks
 from colibri.cli.render import conversation_of
@@ -89,8 +89,8 @@ def _asked(family: Family, request_file: str | None) -> tuple[Sequence[Tool], Pr
     """The tools that the reply may call, and the prompt it answers if that can be told."""
     if request_file is None:
         return (), None
-    body = read_json(request_file)
-    if isinstance(body, dict) and "messages" not in body:
+    body = read_request(request_file)
+    if "messages" not in body:
         return tools_from_openai(body.get("tools")), None
     conversation, cue = conversation_of(body)
     return conversation.tools, family.render(conversation, cue=cue)

@@ -16,13 +16,23 @@ from colibri.cli.common import (
     load_registry,
     model_option,
 )
-from colibri.cli.inputs import InputError, read_json
+from colibri.cli.inputs import InputError, read_request
 from colibri.cli.output import write_exactly, write_json
 from colibri.conversation import Conversation, Thinking
 from colibri.family import Prompt
+from colibri.protocols.fields import Check, boolean, mapping, read, text
 from colibri.protocols.openai_messages import conversation_from_openai
 
 __all__ = ["command", "conversation_of"]
+
+_FIELDS: Mapping[str, Check] = {
+    "add_generation_prompt": boolean,
+    "chat_template_kwargs": mapping,
+    "continue_final_message": boolean,
+    "enable_thinking": boolean,
+    "preserve_thinking": boolean,
+    "reasoning_effort": text,
+}
 
 
 @click.command()
@@ -44,7 +54,7 @@ def command(
     """
     registry = load_registry(ctx)
     chosen = registry[family] if family is not None else find_family(registry, None, find_model(model))
-    conversation, cue = conversation_of(read_json(request_file))
+    conversation, cue = conversation_of(read_request(request_file))
     prompt = chosen.render(conversation, cue=cue)
     if as_json:
         write_json({"family": chosen.id, **_described(prompt)})
@@ -52,40 +62,30 @@ def command(
         write_exactly(prompt.text)
 
 
-def conversation_of(body: Any) -> tuple[Conversation, bool]:
+def conversation_of(body: Mapping[str, Any]) -> tuple[Conversation, bool]:
     """The conversation in a chat request's body, and whether its prompt ends in a generation cue.
 
     Raises:
-        InputError: the body or a field of it has another type. ConversationError: see
-            `conversation_from_openai`.
+        ConversationError: a message, a tool or the tool choice is malformed. ProtocolError: another field
+            is.
     """
-    if not isinstance(body, Mapping):
-        raise InputError("the request must be a JSON object with `messages`")
     if "messages" not in body:
         raise InputError("the request has no `messages`; it must be the body of a chat completion")
-    open_last = _field(body, "continue_final_message", bool) or False
-    cue = _field(body, "add_generation_prompt", bool)
+    fields = read(body, _FIELDS)
+    open_last = fields.get("continue_final_message", False)
     conversation = conversation_from_openai(
         body["messages"],
         body.get("tools"),
         tool_choice=body.get("tool_choice"),
-        options=_field(body, "chat_template_kwargs", dict),
+        options=fields.get("chat_template_kwargs"),
         open_last=open_last,
         thinking=Thinking(
-            enabled=_field(body, "enable_thinking", bool),
-            effort=_field(body, "reasoning_effort", str),
-            preserve=_field(body, "preserve_thinking", bool),
+            enabled=fields.get("enable_thinking"),
+            effort=fields.get("reasoning_effort"),
+            preserve=fields.get("preserve_thinking"),
         ),
     )
-    return conversation, not open_last if cue is None else cue
-
-
-def _field(body: Mapping[str, Any], name: str, kind: type) -> Any:
-    value = body.get(name)
-    if value is not None and not isinstance(value, kind):
-        words = {bool: "true or false", str: "a string", dict: "an object"}
-        raise InputError(f"`{name}` must be {words[kind]}")
-    return value
+    return conversation, fields.get("add_generation_prompt", not open_last)
 
 
 def _described(prompt: Prompt) -> dict[str, Any]:

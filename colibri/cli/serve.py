@@ -14,7 +14,7 @@ from colibri.server.settings import SETTINGS, Setting, load_settings
 __all__ = ["command"]
 
 _Decorated = TypeVar("_Decorated", bound=Callable[..., Any])
-_TYPES: dict[str, click.ParamType] = {"text": click.STRING, "integer": click.INT, "number": click.FLOAT}
+_TYPES: dict[str, Any] = {"text": click.STRING, "integer": click.INT, "number": click.FLOAT}
 
 
 def _setting_options(command: _Decorated) -> _Decorated:
@@ -41,7 +41,7 @@ def _option(row: Setting) -> Callable[[_Decorated], _Decorated]:
 @_setting_options
 @disable_plugin
 @click.pass_context
-def command(ctx: click.Context, config: str | None, **flags: Any) -> None:
+def command(ctx: click.Context, /, config: str | None, **flags: Any) -> None:
     """Serve a model over HTTP, as an OpenAI-compatible API.
 
     Each setting is also an environment variable, shown in brackets, and a key of the --config file.
