@@ -1,0 +1,85 @@
+"""JSON schemas that a client sends: compiled when the request comes, applied to what the model wrote.
+
+Regular expressions of a schema run with bounded backtracking and references are never fetched, because
+both come from a stranger.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import jsonschema_rs
+
+from colibri.protocols.base import ProtocolError, WireError
+from colibri.protocols.fields import mapping, refuse
+
+__all__ = ["check_content", "compile_schema", "schema_of_format"]
+
+_BACKTRACK_LIMIT = 100_000
+
+
+def compile_schema(name: str, schema: Mapping[str, Any]) -> jsonschema_rs.Validator:
+    """A validator for the schema in the request field `name`.
+
+    Raises:
+        ProtocolError: the schema is malformed, or refers to something outside itself.
+    """
+    try:
+        return jsonschema_rs.validator_for(
+            dict(schema),
+            offline=True,
+            pattern_options=jsonschema_rs.FancyRegexOptions(backtrack_limit=_BACKTRACK_LIMIT),
+        )
+    except ValueError as error:
+        reason = getattr(error, "message", None) or str(error)
+        raise ProtocolError.bad(
+            f"`{name}` is not a usable JSON schema: {reason.splitlines()[0]}", name
+        ) from None
+
+
+def schema_of_format(name: str, value: Any) -> Mapping[str, Any] | None:
+    """The JSON schema that a `response_format` asks for; None for plain text.
+
+    Raises:
+        ProtocolError: an unknown type, or a malformed schema.
+    """
+    kind = mapping(name, value).get("type")
+    if kind == "text":
+        return None
+    if kind == "json_object":
+        return {"type": "object"}
+    if kind != "json_schema":
+        refuse(f"{name}.type", "text, json_object or json_schema", "unsupported_value")
+    inner = mapping(f"{name}.json_schema", value.get("json_schema"))
+    schema = mapping(f"{name}.json_schema.schema", inner.get("schema"))
+    compile_schema(f"{name}.json_schema.schema", schema)
+    return schema
+
+
+def check_content(content: str, schema: Mapping[str, Any]) -> None:
+    """Refuse a finished reply that is not JSON of the schema that the request gave.
+
+    Raises:
+        ProtocolError: a 502 that says what does not fit.
+    """
+    try:
+        value = json.loads(content)
+    except (ValueError, RecursionError):
+        raise _misfit("it is not JSON") from None
+    for error in compile_schema("response_format", schema).iter_errors(value):
+        place = ".".join(str(step) for step in error.instance_path)
+        raise _misfit(f"at {place}: {error.message}" if place else error.message)
+
+
+def _misfit(reason: str) -> ProtocolError:
+    return ProtocolError(
+        WireError(
+            502,
+            f"the model's reply does not fit `response_format`: {reason[:500]}; ask again",
+            type="server_error",
+            param="response_format",
+            code="invalid_model_output",
+        )
+    )
