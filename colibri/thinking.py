@@ -62,16 +62,20 @@ class ThinkingRule:
     def keywords(self, thinking: Thinking) -> dict[str, Any]:
         """The official template's keyword arguments for this request; what it leaves open is absent.
 
+        Where there is no switch, thinking that is turned off has the lowest level.
+
         Raises:
             RequestError: the effort's name is not known.
         """
         keywords: dict[str, Any] = {}
-        enabled = self.enabled(thinking)
+        enabled, effort = self.enabled(thinking), thinking.effort
         if self.switch is not None and enabled is not None:
             keywords[self.switch] = enabled
-        if thinking.effort is not None:
-            level = self.level(thinking.effort)
-            off = thinking.effort == "none" and "none" not in self.levels
+        if self.switch is None and enabled is False:
+            effort = "none"
+        if effort is not None:
+            level = self.level(effort)
+            off = effort == "none" and "none" not in self.levels
             if self.effort is not None and level is not None and not (off and self.switch is not None):
                 keywords[self.effort] = self.values.get(level, level)
         if self.preserve is not None and thinking.preserve is not None:

@@ -56,7 +56,9 @@ def test_a_variant_with_a_switch(thinking, keywords):
 def test_without_a_switch_none_is_the_lowest_level():
     rule = ThinkingRule(effort="reasoning_effort", levels=("low", "max"))
     assert rule.keywords(Thinking(effort="none")) == {"reasoning_effort": "low"}
-    assert rule.keywords(Thinking(enabled=False)) == {}
+    assert rule.keywords(Thinking(enabled=False)) == {"reasoning_effort": "low"}
+    assert rule.keywords(Thinking(enabled=False, effort="max")) == {"reasoning_effort": "low"}
+    assert rule.keywords(Thinking(enabled=True)) == {}
 
 
 def test_values_and_an_inverted_preserve_keyword():
