@@ -1,0 +1,56 @@
+"""One request and its answer: ids, headers that every answer carries, and what the access log tells."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from uuid import uuid4
+
+from aiohttp import web
+from attrs import Factory, define, field
+
+__all__ = ["ACCESS_LOG", "Exchange"]
+
+ACCESS_LOG = logging.getLogger("colibri.access")
+"""One JSON object a request; no prompts, bodies, query strings or addresses of files."""
+
+
+def _new_id() -> str:
+    return f"req_{uuid4().hex}"
+
+
+@define
+class Exchange:
+    """What is known of one request while it is answered.
+
+    headers: those of every answer to it. route: the pattern that its path matched, "-" for none. code:
+    that of the error it was answered with. facts: further numbers for the access log.
+    """
+
+    request: web.BaseRequest
+    headers: dict[str, str] = Factory(dict)
+    id: str = field(factory=_new_id)
+    route: str = "-"
+    code: str | None = None
+    began: float = field(factory=time.monotonic)
+    facts: dict[str, int | float | str] = Factory(dict)
+
+    def __attrs_post_init__(self) -> None:
+        self.headers["x-request-id"] = self.headers["x-typesafe-request-id"] = self.id
+
+    def log(self, status: int) -> None:
+        """Write the line of the access log."""
+        line: dict[str, object] = {
+            "time": round(time.time(), 3),
+            "id": self.id,
+            "client": self.request.remote,
+            "method": self.request.method,
+            "route": self.route,
+            "status": status,
+            "milliseconds": round(1000 * (time.monotonic() - self.began), 1),
+            **self.facts,
+        }
+        if self.code is not None:
+            line["code"] = self.code
+        ACCESS_LOG.info("%s", json.dumps(line))

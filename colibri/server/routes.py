@@ -1,0 +1,68 @@
+"""The endpoints that tell about the server, and the table of all endpoints."""
+
+from __future__ import annotations
+
+from urllib.parse import unquote
+
+from aiohttp import web
+from attrs import asdict
+
+from colibri.server import refusals
+from colibri.server.app import App, Body, Route
+from colibri.server.exchange import Exchange
+from colibri.server.metrics import CONTENT_TYPE
+from colibri.server.responses import json_response
+
+__all__ = ["ROUTES"]
+
+_MODELS = "/v1/models"
+
+
+async def health(app: App, exchange: Exchange, body: Body) -> web.Response:
+    """Whether requests are answered; with the key, also what the server is doing."""
+    state = "closing" if app.scheduler.closed else "ok" if app.loaded else "loading"
+    answer: dict[str, object] = {"status": state}
+    if app.loaded and app.keys.admit(exchange.request.headers):
+        served = app.served
+        answer |= {
+            "model": served.id,
+            "arch": served.family.id,
+            "scheduler": asdict(app.scheduler.counters()),
+            "kv_slots": app.settings.kv_slots,
+            "input_modalities": ["text", *served.media],
+            "continue_assistant": app.settings.continue_assistant,
+            "capabilities": served.card()["capabilities"],
+        }
+    return json_response(answer, 200 if state == "ok" else 503)
+
+
+async def metrics(app: App, exchange: Exchange, body: Body) -> web.Response:
+    """Every number, for Prometheus."""
+    exchange.headers = {"Cache-Control": "no-store", "Content-Type": CONTENT_TYPE}
+    return web.Response(body=app.metrics.text())
+
+
+async def models(app: App, exchange: Exchange, body: Body) -> web.Response:
+    """The list of models, which is one."""
+    return json_response({"object": "list", "data": [app.served.card()]})
+
+
+async def model(app: App, exchange: Exchange, body: Body) -> web.Response:
+    """One model by its id, which may hold slashes and spaces.
+
+    Raises:
+        ProtocolError: it is not the served one.
+    """
+    name = unquote(exchange.request.raw_path.partition("?")[0].removeprefix(f"{_MODELS}/"))
+    if name != app.served.id:
+        raise refusals.unknown_model(name, app.served.id)
+    return json_response(app.served.card())
+
+
+ROUTES: tuple[Route, ...] = (
+    Route("GET", "/health", health, public=True, early=True),
+    Route("GET", "/metrics", metrics, early=True),
+    Route("GET", _MODELS, models),
+    Route("GET", f"{_MODELS}/{{model}}", model),
+)
+"""Every endpoint; the first that matches answers."""

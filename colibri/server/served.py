@@ -1,0 +1,64 @@
+"""The model that a server serves: family, engine, and what they offer together."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from attrs import field, frozen
+from colibri_engine.api import Engine
+
+from colibri.family import Family
+from colibri.protocols.base import Offer
+from colibri.server.settings import Settings
+
+__all__ = ["Served"]
+
+
+@frozen
+class Served:
+    """A loaded model under the name that clients use; `created` is when, in Unix seconds."""
+
+    family: Family
+    engine: Engine
+    settings: Settings
+    created: int = field(factory=lambda: int(time.time()))
+
+    @property
+    def id(self) -> str:
+        """The served id."""
+        return self.settings.model_id or self.family.id
+
+    @property
+    def media(self) -> list[str]:
+        """Kinds of input beside text that family and engine both take."""
+        return sorted(frozenset(self.family.features.media) & self.engine.capabilities.media)
+
+    @property
+    def offer(self) -> Offer:
+        """What requests may ask for: capabilities of the engine, the family's format, the settings."""
+        able, features, settings = self.engine.capabilities, self.family.features, self.settings
+        return Offer(
+            model=self.id,
+            max_tokens=settings.max_tokens or able.context_length,
+            slots=settings.kv_slots,
+            sampling=able.sampling,
+            max_logprobs=able.max_logprobs,
+            echo=able.echo,
+            token_ids=able.token_ids,
+            media=frozenset(self.media),
+            tools=features.tools_served or (settings.tool_fallback and not features.tools),
+            efforts=features.efforts,
+            continue_assistant=settings.continue_assistant,
+        )
+
+    def card(self) -> dict[str, Any]:
+        """The model as an entry of the models list."""
+        return {
+            "id": self.id,
+            "object": "model",
+            "created": self.created,
+            "owned_by": "colibri",
+            "input_modalities": ["text", *self.media],
+            "capabilities": ["chat"],
+        }

@@ -1,0 +1,123 @@
+"""Server-sent events: one frame a chunk, written as it comes, with signs of life in between.
+
+The frame format is that of the HTML standard's "event stream": fields, a line each, and an empty line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from types import TracebackType
+
+from aiohttp import web
+
+from colibri.protocols.base import Chunk
+from colibri.server.responses import dump
+
+__all__ = ["EventStream"]
+
+_HEADERS = {
+    "Content-Type": "text/event-stream; charset=utf-8",
+    "Cache-Control": "no-cache",
+    "X-Accel-Buffering": "no",
+}
+
+
+class EventStream:
+    """A streamed answer, to be used as a context manager.
+
+    Nothing is sent before `open`. After `interval` seconds without a frame, what `alive` returns is sent.
+    A client that takes nothing for `patience` seconds is disconnected. `named` frames carry the chunk's
+    type as their event name.
+    """
+
+    def __init__(
+        self,
+        request: web.BaseRequest,
+        *,
+        alive: Callable[[], Chunk],
+        interval: float,
+        patience: float,
+        named: bool = False,
+    ) -> None:
+        self._request = request
+        self._alive = alive
+        self._interval = interval
+        self._patience = patience
+        self._named = named
+        self._clock = asyncio.get_running_loop().time
+        self._last = 0.0
+        self._beat: asyncio.Task[None] | None = None
+        self.response = web.StreamResponse(headers=_HEADERS)
+
+    @property
+    def opened(self) -> bool:
+        """Whether the status line has been sent."""
+        return self.response.prepared
+
+    async def open(self, headers: Mapping[str, str]) -> None:
+        """Send status 200 and the headers."""
+        self.response.headers.update(headers)
+        await self.response.prepare(self._request)
+        self._last = self._clock()
+        self._beat = asyncio.create_task(self._keep_alive())
+
+    async def send(self, chunks: Iterable[Chunk]) -> None:
+        """Write one frame a chunk.
+
+        Raises:
+            ConnectionError: the client is gone or takes nothing.
+        """
+        for chunk in chunks:
+            data = dump(chunk)
+            if self._named:
+                await self._write(b"event: %b\ndata: %b\n\n" % (str(chunk["type"]).encode(), data))
+            else:
+                await self._write(b"data: %b\n\n" % data)
+
+    async def end(self, done: str | None = None) -> None:
+        """Write the last frame, if the protocol has one, and end the answer."""
+        if done is not None:
+            await self._write(f"data: {done}\n\n".encode())
+        await self._stop()
+        await self.response.write_eof()
+
+    async def _write(self, frame: bytes) -> None:
+        protocol = self._request.protocol
+        if protocol.writing_paused:
+            await self._drain()
+        await self.response.write(frame)
+        self._last = self._clock()
+
+    async def _drain(self) -> None:
+        try:
+            async with asyncio.timeout(self._patience):
+                await self._request.writer.drain()
+        except TimeoutError:
+            if self._request.transport is not None:
+                self._request.transport.abort()
+            raise ConnectionError("the client takes nothing") from None
+
+    async def _keep_alive(self) -> None:
+        with suppress(ConnectionError):
+            while True:
+                await asyncio.sleep(max(0.0, self._last + self._interval - self._clock()))
+                if self._clock() >= self._last + self._interval:
+                    await self.send([self._alive()])
+
+    async def _stop(self) -> None:
+        if self._beat is not None:
+            self._beat.cancel()
+            self._beat = None
+
+    async def __aenter__(self) -> EventStream:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._stop()
