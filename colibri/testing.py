@@ -1,0 +1,212 @@
+"""A test suite for a family, from one call.
+
+In a plugin's tests::
+
+    from colibri.testing import family_suite
+
+    TestZebra = family_suite("zebra")
+
+gives snapshots of the built-in corpus (needs pytest and syrupy; exact bytes, one readable file a case),
+and the laws every family must hold: prompts are pure and fully accounted for, what a prompt says an
+assistant wrote is read back as what it was, and reading does not depend on how the text is cut.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
+from typing import Any, Literal
+
+import pytest
+from attrs import evolve, frozen
+from syrupy.extensions.single_file import SingleFileSnapshotExtension
+
+from colibri.conversation import Conversation, Reasoning, Text, ToolCall, Turn
+from colibri.corpus import conversations as corpus
+from colibri.errors import ColibriError
+from colibri.events import Event, ToolCallStart
+from colibri.family import Family, ParserLike, Prompt
+from colibri.registry import load
+from colibri.reply import Reply, fold, join
+
+__all__ = ["Written", "cuts", "family_suite", "read", "written"]
+
+
+class PromptFile(SingleFileSnapshotExtension):
+    """A snapshot that is the prompt itself, byte for byte."""
+
+    file_extension = "txt"
+
+    def serialize(self, data: Any, **_: Any) -> bytes:  # noqa: D102
+        return str(data).encode("utf-8")
+
+
+@frozen
+class Written:
+    """A reply in the family's own words: what it answers, its text, and what it means."""
+
+    name: str
+    conversation: Conversation
+    prompt: Prompt
+    text: str
+    turn: Turn
+
+
+def written(family: Family, conversations: Mapping[str, Conversation]) -> Iterator[Written]:
+    """Every assistant turn of the conversations that the format writes behind an unchanged prompt."""
+    for name, conversation in conversations.items():
+        if conversation.open_last:
+            continue
+        for index, turn in enumerate(conversation.turns):
+            if turn.role != "assistant":
+                continue
+            before = evolve(conversation, turns=conversation.turns[:index])
+            after = evolve(conversation, turns=conversation.turns[: index + 1])
+            try:
+                prompt, whole = family.render(before), family.render(after, cue=False)
+            except ColibriError:
+                continue
+            if whole.text.startswith(prompt.text):
+                text = _without_end(whole.text[len(prompt.text) :], family.stops.tokens)
+                yield Written(f"{name}-{index}", conversation, prompt, text, turn)
+
+
+def read(parser: ParserLike, pieces: Sequence[str], reason: str = "stop") -> list[Event]:
+    """The joined events of a reply that arrives in these pieces; random call ids are left out."""
+    events: list[Event] = []
+    for piece in pieces:
+        events += parser.feed(piece)
+    events = join([*events, *parser.finish(reason)])
+    return [evolve(event, id="") if isinstance(event, ToolCallStart) else event for event in events]
+
+
+def cuts(text: str, seed: int = 0) -> Iterator[tuple[str, list[str]]]:
+    """Ways to cut a text: whole, single characters, fixed sizes and random ones."""
+    yield "whole", [text]
+    for size in (1, 3, 7):
+        yield f"by {size}", [text[at : at + size] for at in range(0, len(text), size)]
+    chooser = random.Random(seed)
+    for turn in range(3):
+        pieces, at = [], 0
+        while at < len(text):
+            size = chooser.randint(1, 13)
+            pieces.append(text[at : at + size])
+            at += size
+        yield f"random {turn}", pieces
+
+
+def family_suite(
+    family: str | Family, *, conversations: Mapping[str, Conversation] | None = None
+) -> type:
+    """A class of tests for a family, given as a value or by its id; assign it to a name in `Test…`.
+
+    `conversations` replaces the built-in corpus.
+    """
+    subject = load()[family] if isinstance(family, str) else family
+    cases = dict(corpus() if conversations is None else conversations)
+    replies = {case.name: case for case in written(subject, cases)}
+    each_case = pytest.mark.parametrize("case", list(cases))
+    each_reply = pytest.mark.parametrize("case", list(replies))
+
+    class FamilySuite:
+        @each_case
+        def test_prompt(self, case: str, snapshot: Any) -> None:
+            assert _told(subject, cases[case]) == snapshot(extension_class=PromptFile)
+
+        @each_case
+        def test_render_is_pure(self, case: str) -> None:
+            before = deepcopy(cases[case])
+            assert _told(subject, cases[case]) == _told(subject, cases[case])
+            assert cases[case] == before
+
+        @each_case
+        def test_every_character_has_an_origin(self, case: str) -> None:
+            try:
+                prompt = subject.render(cases[case])
+            except ColibriError:
+                return
+            at = 0
+            for segment in prompt.segments:
+                assert segment.start == at
+                assert segment.end > at
+                at = segment.end
+            assert at == len(prompt.text)
+
+        @each_case
+        def test_the_cue_only_adds(self, case: str) -> None:
+            if cases[case].open_last:
+                return
+            try:
+                with_cue = subject.render(cases[case]).text
+            except ColibriError:
+                return
+            assert with_cue.startswith(subject.render(cases[case], cue=False).text)
+
+        @each_reply
+        def test_a_written_reply_is_read_back(self, case: str) -> None:
+            reply = replies[case]
+            said = _read_back(subject, reply, [reply.text])
+            assert _meaning_of(said) == _meaning(reply.turn, said)
+
+        @each_reply
+        def test_cutting_makes_no_difference(self, case: str) -> None:
+            reply = replies[case]
+            whole = read(_parser(subject, reply), [reply.text])
+            for plan, pieces in cuts(reply.text):
+                assert read(_parser(subject, reply), pieces) == whole, plan
+
+        @each_reply
+        def test_spans_cover_the_reply(self, case: str) -> None:
+            reply = replies[case]
+            spans = sorted((event.start, event.end) for event in read(_parser(subject, reply), [reply.text]))
+            at = 0
+            for start, end in spans:
+                assert start <= at
+                at = max(at, end)
+            assert at == len(reply.text)
+
+        @each_reply
+        @pytest.mark.parametrize("reason", ["stop", "length"])
+        def test_a_reply_cut_short_is_read(self, case: str, reason: Literal["stop", "length"]) -> None:
+            reply = replies[case]
+            for end in range(0, len(reply.text), max(1, len(reply.text) // 40)):
+                said = fold(read(_parser(subject, reply), [reply.text[:end]], reason))
+                assert len(said.tool_calls) <= sum(isinstance(part, ToolCall) for part in reply.turn.parts)
+
+    FamilySuite.__doc__ = f"The laws of a family, for {subject.id}."
+    FamilySuite.__qualname__ = FamilySuite.__name__ = f"Test_{subject.id}"
+    return FamilySuite
+
+
+def _told(family: Family, conversation: Conversation) -> str:
+    try:
+        return family.render(conversation).text
+    except ColibriError as error:
+        return f"refused ({error.code}): {error.message}"
+
+
+def _parser(family: Family, reply: Written) -> ParserLike:
+    return family.new_parser(reply.conversation.tools, reply.prompt)
+
+
+def _read_back(family: Family, reply: Written, pieces: Sequence[str]) -> Reply:
+    return fold(read(_parser(family, reply), pieces))
+
+
+def _without_end(text: str, tokens: Sequence[str]) -> str:
+    cut = max((text.rfind(token) for token in tokens), default=-1)
+    return text if cut < 0 else text[:cut]
+
+
+def _meaning_of(reply: Reply) -> tuple[str, list[tuple[str, Any]]]:
+    calls = [(call.name, ToolCall(call.name, call.arguments).decoded()) for call in reply.tool_calls]
+    return reply.content.strip(), calls
+
+
+def _meaning(turn: Turn, said: Reply) -> tuple[str, list[tuple[str, Any]]]:
+    content = "".join(part.text for part in turn.parts if isinstance(part, Text)).strip()
+    thought = "".join(part.text for part in turn.parts if isinstance(part, Reasoning)).strip()
+    assert said.reasoning.strip() in ("", thought) or thought == ""
+    calls = [(part.name, part.decoded()) for part in turn.parts if isinstance(part, ToolCall)]
+    return content, calls
