@@ -227,8 +227,11 @@ class Reply(Protocol):
         """Tokens of the prompt, for requests with `echo`, before the choice's first `feed`."""
         ...
 
-    def keepalive(self, progress: tuple[int, int] | None = None) -> Chunk:
-        """A chunk without content that clients count as a sign of life; `progress` is (done, total)."""
+    def keepalive(self, progress: tuple[int, int] | None = None, mark: str = "") -> Chunk:
+        """A chunk without content that clients count as a sign of life.
+
+        `progress` is how many prompt tokens of how many are read; `mark` makes it visible.
+        """
         ...
 
     def finish(self, usages: Sequence[Usage]) -> list[Chunk]:

@@ -62,7 +62,7 @@ def explain(error: BaseException, request: Request | None = None, choice: int = 
         wire = _conversation_error(error, prompt)
     else:
         wire = _engine_error(error, prompt)
-    if request is not None and len(request.prompts) > 1 and wire.status < 500:
+    if request is not None and len(request.prompts) > 1 and wire.status == 400:
         member = f"prompt[{choice // request.choices}]"
         return WireError(wire.status, f"{member}: {wire.message}", wire.type, member, wire.code, wire.headers)
     return wire

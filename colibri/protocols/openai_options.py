@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from attrs import frozen
+from attrs import fields, frozen
 
 from colibri.protocols.base import Offer, Sampling
 from colibri.protocols.fields import (
@@ -20,8 +20,9 @@ from colibri.protocols.fields import (
     refused,
     text,
 )
+from colibri.protocols.output_schema import schema_of_format
 
-__all__ = ["IGNORED", "MAX_LOGPROBS", "max_tokens", "most_logprobs", "sampling", "shape", "stream_options"]
+__all__ = ["IGNORED", "MAX_LOGPROBS", "delivery_options", "generation_options", "most_logprobs"]
 
 IGNORED = frozenset(
     {
@@ -43,6 +44,7 @@ MAX_LOGPROBS = 32
 
 _SEED_BITS = (1 << 63) - 1
 _MAX_STOPS = 4
+_SAMPLING_FIELDS = frozenset(attribute.name for attribute in fields(Sampling))
 
 
 @frozen
@@ -56,68 +58,32 @@ class _SamplingField:
     idle: tuple[Any, ...] = ()
     refusal: Literal["unsupported_parameter", "unsupported_value"] | None = None
 
+    def offered(self, name: str, offer: Offer) -> Check:
+        """The check that holds under this offer."""
+        if name in offer.sampling:
+            return self.check
+        return self._unoffered
+
+    def _unoffered(self, name: str, value: Any) -> None:
+        if self.refusal is not None and value not in self.idle:
+            refused(name, "by this model's engine; leave it out", self.refusal)
+
 
 def _logit_bias(name: str, value: Any) -> dict[int, float]:
-    bias = number(-100, 100)
-    if not isinstance(value, Mapping):
+    if not isinstance(value, Mapping) or not all(
+        key.isascii() and key.isdigit() and len(key) < 10 for key in value
+    ):
         refuse(name, "an object of token ids and numbers from -100 to 100")
-    checked = {}
-    for key, amount in value.items():
-        if not (key.isascii() and key.isdigit() and len(key) < 10):
-            refuse(name, "an object whose keys are token ids")
-        checked[int(key)] = bias(f"{name}.{key}", amount)
-    return checked
+    bias = number(-100, 100)
+    return {int(key): bias(f"{name}.{key}", amount) for key, amount in value.items()}
 
 
 def _top_k(name: str, value: Any) -> int:
-    return max(0, int(integer(-1)(name, value)))
+    return max(0, int(integer(-1, 2**31 - 1)(name, value)))
 
 
-_SAMPLING: Mapping[str, _SamplingField] = {
-    "logit_bias": _SamplingField(_logit_bias, ({},), "unsupported_value"),
-    "frequency_penalty": _SamplingField(number(-2, 2), (0,), "unsupported_parameter"),
-    "presence_penalty": _SamplingField(number(-2, 2), (0,), "unsupported_parameter"),
-    "temperature": _SamplingField(number(0, 2)),
-    "top_p": _SamplingField(number(0, 1, above=True)),
-    "top_k": _SamplingField(_top_k),
-    "min_p": _SamplingField(number(0, 1)),
-    "typical_p": _SamplingField(number(0, 1, above=True)),
-    "repetition_penalty": _SamplingField(number(0, 10, above=True)),
-}
-
-
-def sampling(body: Mapping[str, Any], offer: Offer) -> Sampling:
-    """How tokens are to be chosen.
-
-    Raises:
-        ProtocolError: a field is out of range, or asks for what the engine cannot do.
-    """
-    values: dict[str, Any] = {}
-    for name, field in _SAMPLING.items():
-        value = body.get(name)
-        if value is None:
-            continue
-        if name in offer.sampling:
-            values[name] = field.check(name, value)
-        elif field.refusal is not None and value not in field.idle:
-            refused(name, "by this model's engine; leave it out", field.refusal)
-    seed = body.get("seed")
-    if type(seed) is int:
-        values["seed"] = seed & _SEED_BITS
-    return Sampling(**values)
-
-
-def max_tokens(body: Mapping[str, Any], offer: Offer, *, least: int = 1) -> tuple[int, str]:
-    """The budget of one reply, clamped to the offer's, and the name of the field that sets it.
-
-    Raises:
-        ProtocolError: it is not an integer of at least `least`.
-    """
-    for name in ("max_completion_tokens", "max_tokens"):
-        value = body.get(name)
-        if value is not None:
-            return min(integer(least)(name, value), offer.max_tokens), name
-    return offer.max_tokens, "max_tokens"
+def _seed(name: str, value: Any) -> int | None:
+    return value & _SEED_BITS if type(value) is int else None
 
 
 def _stop(name: str, value: Any) -> tuple[str, ...]:
@@ -144,47 +110,87 @@ def _no_suffix(name: str, value: Any) -> None:
     refused(name, "by this server, which does not infill; leave it out")
 
 
-def _choices(body: Mapping[str, Any], offer: Offer) -> int:
-    value = body.get("n")
-    if value is None:
-        return 1
-    if type(value) is not int or not 1 <= value <= offer.max_choices:
-        most = offer.max_choices
-        refuse("n", "1" if most == 1 else f"an integer from 1 to {most}", "unsupported_value")
-    return value
+def _choices(most: int) -> Check:
+    def check(name: str, value: Any) -> int:
+        if type(value) is not int or not 1 <= value <= most:
+            refuse(name, "1" if most == 1 else f"an integer from 1 to {most}", "unsupported_value")
+        return value
+
+    return check
 
 
-def shape(body: Mapping[str, Any], offer: Offer) -> dict[str, Any]:
-    """The options of the reply's shape and place, as keyword arguments of `Request`.
+_LOGIT_BIAS = _SamplingField(_logit_bias, ({},), "unsupported_value")
+_PENALTY = _SamplingField(number(-2, 2), (0,), "unsupported_parameter")
+_OTHER_SAMPLING: Mapping[str, _SamplingField] = {
+    "temperature": _SamplingField(number(0, 2)),
+    "top_p": _SamplingField(number(0, 1, above=True)),
+    "top_k": _SamplingField(_top_k),
+    "min_p": _SamplingField(number(0, 1)),
+    "typical_p": _SamplingField(number(0, 1, above=True)),
+    "repetition_penalty": _SamplingField(number(0, 10, above=True)),
+}
+
+
+def generation_options(body: Mapping[str, Any], offer: Offer, *, least_tokens: int = 1) -> dict[str, Any]:
+    """What to generate, as keyword arguments of `Request`, checked in the order of the table.
+
+    `least_tokens` is the smallest legal budget.
 
     Raises:
-        ProtocolError: one of them is malformed or not offered; the first in the order of the checks.
+        ProtocolError: a field is malformed, or asks for what is not offered.
     """
-    choices = _choices(body, offer)
-    read(body, {"best_of": _only_one, "suffix": _no_suffix, "modalities": _modalities})
+    budget = integer(least_tokens)
     table: Mapping[str, Check] = {
+        "n": _choices(offer.max_choices),
+        "best_of": _only_one,
+        "logit_bias": _LOGIT_BIAS.offered("logit_bias", offer),
+        "suffix": _no_suffix,
+        "modalities": _modalities,
         "stop": _stop,
         "stop_token_ids": list_of(integer(0, 2**31 - 1)),
-        "x_colibri_ignore_leading_stop": boolean,
-        "cache_slot": integer(0, offer.slots - 1),
+        "frequency_penalty": _PENALTY.offered("frequency_penalty", offer),
+        "presence_penalty": _PENALTY.offered("presence_penalty", offer),
+        "response_format": schema_of_format,
+        "max_completion_tokens": budget,
+        "max_tokens": budget,
+        **{name: field.offered(name, offer) for name, field in _OTHER_SAMPLING.items()},
+        "seed": _seed,
     }
     found = read(body, table)
-    if "x_colibri_ignore_leading_stop" in found:
-        found["ignore_leading_stop"] = found.pop("x_colibri_ignore_leading_stop")
-    return {"choices": choices, **found}
+    wanted = found.get("max_completion_tokens", found.get("max_tokens", offer.max_tokens))
+    return {
+        "model": offer.model,
+        "choices": found.get("n", 1),
+        "max_tokens": min(wanted, offer.max_tokens),
+        "sampling": Sampling(**{name: value for name, value in found.items() if name in _SAMPLING_FIELDS}),
+        "stop": found.get("stop"),
+        "stop_token_ids": found.get("stop_token_ids", ()),
+        "schema": found.get("response_format"),
+    }
 
 
-def stream_options(body: Mapping[str, Any]) -> tuple[bool, bool]:
-    """Whether to stream, and whether the stream ends with a usage chunk.
+def delivery_options(body: Mapping[str, Any], offer: Offer) -> dict[str, Any]:
+    """Where to run and how to send it, as keyword arguments of `Request`.
 
     Raises:
-        ProtocolError: `stream` is no boolean, or `stream_options` of a stream no object.
+        ProtocolError: a field is malformed; `stream_options` only counts in a stream.
     """
-    stream = read(body, {"stream": boolean}).get("stream", False)
-    if not stream:
-        return False, False
-    options = read(body, {"stream_options": mapping}).get("stream_options", {})
-    return True, bool(options.get("include_usage"))
+    found = read(
+        body,
+        {
+            "x_colibri_ignore_leading_stop": boolean,
+            "cache_slot": integer(0, offer.slots - 1),
+            "stream": boolean,
+        },
+    )
+    stream = found.get("stream", False)
+    options = read(body, {"stream_options": mapping}) if stream else {}
+    return {
+        "ignore_leading_stop": found.get("x_colibri_ignore_leading_stop", False),
+        "cache_slot": found.get("cache_slot"),
+        "stream": stream,
+        "include_usage": bool(options.get("stream_options", {}).get("include_usage")),
+    }
 
 
 def most_logprobs(name: str, value: Any, offer: Offer) -> int:
