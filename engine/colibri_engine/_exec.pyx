@@ -8,11 +8,12 @@ from ._blocks cimport WANTED, add_embedding, add_glu, add_linear, add_norm
 from ._kernels cimport Matrix
 from ._memory cimport Memory
 from ._mixers cimport add_gqa
+from ._moe cimport add_moe
 from ._pool cimport Pool
 from ._program cimport Acts, Batch, Program
 
 from .errors import JobError, SpecError
-from .spec import GLU, GQA, validate
+from .spec import GLU, GQA, MoE, validate
 
 
 cdef class State:
@@ -83,6 +84,8 @@ cdef class Executor:
                 add_gqa(program, layer.mixer, layer.norm1, x)
             if isinstance(layer.ffn, GLU):
                 add_glu(program, layer.ffn, layer.norm2, x)
+            elif isinstance(layer.ffn, MoE):
+                add_moe(program, layer.ffn, layer.norm2, x)
         head = program.matrix(spec.head)
         final = program.acts("final", spec.hidden, head.quantised)
         add_norm(program, spec.final_norm, x, final, WANTED)
@@ -157,6 +160,8 @@ def check(spec):
             sizes[f"layers[{index}].mixer.head_dim"] = layer.mixer.head_dim
         if isinstance(layer.ffn, GLU):
             sizes[f"layers[{index}].ffn.width"] = layer.ffn.width
+        elif isinstance(layer.ffn, MoE):
+            sizes[f"layers[{index}].ffn.experts.width"] = layer.ffn.experts.width
     for name, size in sizes.items():
         if size % 8:
             raise SpecError(f"spec.{name} is {size}; the engine needs a multiple of 8")

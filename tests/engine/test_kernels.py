@@ -8,25 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from . import twin
+from .models import random_matrix
 
 LEVELS = kernels.cpu_levels()
 FLOATS, BLOCKS = ("F32", "F16", "BF16"), ("Q8_0", "Q4_0", "Q4_1")
 PROBLEM = st.tuples(st.integers(1, 19), st.integers(1, 5), st.integers(1, 9), st.integers(0, 2**32 - 1))
-
-
-def random_matrix(rng: np.random.Generator, dtype: str, rows: int, cols: int) -> bytes:
-    """A matrix's bytes as a checkpoint stores them, with ordinary values."""
-    values = rng.normal(size=(rows, cols)).astype(np.float32)
-    if dtype == "F32":
-        return values.tobytes()
-    if dtype == "F16":
-        return values.astype(np.float16).tobytes()
-    if dtype == "BF16":
-        return (values.view(np.uint32) >> 16).astype(np.uint16).tobytes()
-    blocks = rows * cols // 32
-    scales = rng.normal(size=(blocks, 2 if dtype == "Q4_1" else 1)).astype(np.float16)
-    quants = rng.integers(0, 256, (blocks, 32 if dtype == "Q8_0" else 16), np.uint8)
-    return np.concatenate([scales.view(np.uint8), quants], 1).tobytes()
 
 
 def same(got: object, want: np.ndarray) -> None:

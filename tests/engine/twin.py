@@ -6,11 +6,24 @@ results can be compared bit for bit.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Protocol
+
 import numpy as np
+from colibri_engine.spec import GLU, GQA, ArchSpec, MoE, Norm
+from colibri_engine.tensors import TensorInfo
 from numpy.typing import NDArray
 
 F32 = np.float32
 Array = NDArray[np.float32]
+
+
+class Source(Protocol):
+    """What the engine and its twin read weights from; a `Checkpoint` is one."""
+
+    tensors: Mapping[str, TensorInfo]
+
+    def data(self, name: str) -> memoryview: ...
 
 
 def in_order(terms: Array) -> Array:
@@ -144,3 +157,72 @@ def logsumexp(x: Array) -> float:
     """log(sum(exp(x))) with f64 sums."""
     top = x.max()
     return float(top) + float(np.log(exp(x - top).astype(np.float64).sum()))
+
+
+class Network:
+    """The twin of the executor: an ArchSpec run over one whole sequence, without cache or batch."""
+
+    def __init__(self, spec: ArchSpec, source: Source) -> None:
+        self.spec = spec
+        self.source = source
+
+    def product(self, name: str, x: Array) -> Array:
+        info = self.source.tensors[name]
+        return matmul(info.dtype, info.shape, bytes(self.source.data(name)), x)
+
+    def weights(self, name: str) -> Array:
+        info = self.source.tensors[name]
+        return dequantize(info.dtype, info.shape, bytes(self.source.data(name)))
+
+    def vector(self, name: str) -> Array:
+        info = self.source.tensors[name]
+        return dequantize(info.dtype, (1, *info.shape), bytes(self.source.data(name)))[0]
+
+    def norm(self, norm: Norm, x: Array) -> Array:
+        return rmsnorm(x, self.vector(norm.weight), norm.eps)
+
+    def logits(self, tokens: list[int]) -> Array:
+        """[tokens, vocab]."""
+        x = self.weights(self.spec.embedding)[tokens]
+        for layer in self.spec.layers:
+            x = x + self.attention(layer.mixer, self.norm(layer.norm1, x))
+            inner = self.norm(layer.norm2, x)
+            x = self.mixture(layer.ffn, inner, x) if isinstance(layer.ffn, MoE) else x + self.glu(layer.ffn, inner)
+        return self.product(self.spec.head, self.norm(self.spec.final_norm, x))
+
+    def glu(self, ffn: GLU, x: Array) -> Array:
+        return self.product(ffn.down, swiglu(self.product(ffn.gate, x), self.product(ffn.up, x)))
+
+    def mixture(self, ffn: MoE, inner: Array, x: Array) -> Array:
+        """x plus the chosen experts' weighted outputs, ascending by expert."""
+        for row, scores in enumerate(self.product(ffn.router.weight, inner)):
+            chosen = sorted(sorted(range(ffn.count), key=lambda e: (-scores[e], e))[: ffn.router.top_k])
+            weights, total = softmax(scores)
+            if ffn.router.renormalise:
+                total = in_order(weights[chosen])
+            for expert in chosen:
+                part = self.glu(ffn.experts.expert(expert), inner[row : row + 1])[0]
+                x[row] = x[row] + part * (weights[expert] / total)
+        return x
+
+    def attention(self, mixer: GQA, x: Array) -> Array:
+        q, k, v = (self.product(name, x) for name in (mixer.q, mixer.k, mixer.v))
+        if mixer.qk_norm is not None:
+            q, k = self.norm(mixer.qk_norm.q, q), self.norm(mixer.qk_norm.k, k)
+        if mixer.clip is not None:
+            q, k, v = (np.clip(part, F32(-mixer.clip), F32(mixer.clip)) for part in (q, k, v))
+        q, k, v = (part.reshape(len(x), -1, mixer.head_dim) for part in (q, k, v))
+        rotation = mixer.rope
+        frequency = F32(rotation.theta ** (-np.arange(0, rotation.dims, 2) / rotation.dims))
+        for row in range(len(x)):
+            turns = (F32(row) * frequency).astype(np.float64)
+            angles = np.stack([np.cos(turns), np.sin(turns)], 1).astype(F32)
+            for part in (q, k):
+                part[row] = rope(part[row], angles, rotation.style == "interleaved")
+        out = np.empty_like(q)
+        for row in range(len(x)):
+            for head in range(mixer.heads):
+                kv = head // (mixer.heads // mixer.kv_heads)
+                scale = mixer.head_dim**-0.5
+                out[row, head] = attend(q[row, head], k[: row + 1, kv], v[: row + 1, kv], scale)
+        return self.product(mixer.o, out.reshape(len(x), -1))
