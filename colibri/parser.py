@@ -1,0 +1,168 @@
+"""Reads one reply: raw text in, events out, independent of how the text is cut.
+
+    parser = Parser(grammar, tools)
+    for piece in pieces:
+        events = parser.feed(piece)
+    events = parser.finish("stop")
+
+A full parse is `feed` and `finish`; there is no other.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+from attrs import evolve
+
+from colibri.assembler import Assembler
+from colibri.conversation import Tool
+from colibri.events import Event, Framing, ReasoningDelta, TextDelta
+from colibri.grammar import Grammar
+from colibri.scanner import Observer, Scanner
+
+__all__ = ["Parser", "new_call_id"]
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def new_call_id() -> str:
+    """A fresh id in the form of OpenAI's: `call_` and 24 hexadecimal digits."""
+    return f"call_{secrets.token_hex(12)}"
+
+
+class Parser:
+    """Reads one reply in the form that `grammar` describes.
+
+    tools: those the request declares; without any, nothing is a call. prime: what the prompt has behind
+    its last generation cue; it is scanned too, so that a call the prompt opened is open, but only that
+    call's events are given. start: without `prime`, where the prompt left the reply. ids: makes the ids
+    of calls that have none of their own. observer: told every decision, with raw offsets.
+
+    Whether the engine can tell control tokens from text is known with the first piece and holds for the
+    whole reply.
+    """
+
+    def __init__(
+        self,
+        grammar: Grammar,
+        tools: Sequence[Tool] = (),
+        *,
+        prime: str | None = None,
+        start: Literal["reasoning", "text"] | None = None,
+        ids: Callable[[], str] | None = None,
+        observer: Observer | None = None,
+    ) -> None:
+        self.grammar = grammar
+        self._tools = bool(tools)
+        self._prime = prime
+        self._begin = (
+            grammar.begin if prime is not None or start is None else grammar.starts.get(start, grammar.begin)
+        )
+        self._observer = observer
+        self._assembler = Assembler(tools, ids or new_call_id)
+        self._scanner: Scanner | None = None
+        self._lone: dict[str, str] = {}
+        self._special: re.Pattern[str] | None = None
+        self._origin = 0
+        self._clip = False
+        self._finished = False
+
+    def feed(self, text: str, control: bool | None = None) -> list[Event]:
+        """Take the next characters and give the events that they decide.
+
+        control: True for text that is authentic, such as one control token; False for ordinary text, in
+        which spellings of special tokens mean nothing; None when the engine cannot tell.
+
+        Raises:
+            RuntimeError: the reply was finished before.
+        """
+        if self._finished:
+            raise RuntimeError("this reply is finished; use a new Parser for the next one")
+        if not text:
+            return []
+        scanner = self._scanner or self._start(authentic=control is not None)
+        if self._special is None:
+            scanner.feed(text)
+        else:
+            self._feed_told(scanner, text, authentic=control is True)
+        return self._taken()
+
+    def finish(self, reason: str) -> list[Event]:
+        """End the reply: `reason` is "stop" or "length". The last event is `Finished`.
+
+        Raises:
+            RuntimeError: the reply was finished before.
+        """
+        if self._finished:
+            raise RuntimeError("this reply is finished; use a new Parser for the next one")
+        scanner = self._scanner or self._start(authentic=False)
+        self._finished = True
+        scanner.finish(reason)
+        self._assembler.finish(reason, scanner.node, scanner.base)
+        return self._taken()
+
+    def skip(self, count: int) -> list[Event]:
+        """Count `count` characters of the raw reply that come before everything fed and mean nothing.
+
+        Raises:
+            RuntimeError: something was fed before.
+        """
+        if self._scanner is not None or self._finished:
+            raise RuntimeError("only what comes before the first piece of a reply can be skipped")
+        start, self._origin = self._origin, self._origin + count
+        return [Framing("skipped", start, self._origin)]
+
+    def _start(self, *, authentic: bool) -> Scanner:
+        """Set the scanner up, and let it read the prompt's end."""
+        grammar, prime = self.grammar, self._prime or ""
+        if authentic and grammar.special:
+            self._lone = dict(grammar.lone)
+            spellings = sorted(self._lone, key=len, reverse=True)
+            self._special = re.compile(f"({'|'.join(map(re.escape, spellings))})")
+        self._scanner = scanner = Scanner(
+            grammar.nodes(tools=self._tools, authentic=authentic)[self._begin],
+            self._assembler,
+            special=grammar.special,
+            spell={lone: spelling for spelling, lone in self._lone.items()},
+            observer=self._observer,
+        )
+        scanner.base = self._origin - len(prime)
+        if prime:
+            if self._special is None:
+                scanner.feed(prime)
+            else:
+                self._feed_told(scanner, prime, authentic=True)
+            self._assembler.forget_prompt()
+        self._clip = bool(scanner.held) or self._assembler.busy
+        return scanner
+
+    def _feed_told(self, scanner: Scanner, text: str, *, authentic: bool) -> None:
+        """Feed text of which it is known whether special tokens in it are real."""
+        parts = self._special.split(text) if authentic and self._special else [text]
+        for part in parts:
+            if authentic and part in self._lone:
+                scanner.feed(self._lone[part], lone=True)
+            elif part:
+                scanner.feed(_SURROGATE.sub("\ufffd", part))
+
+    def _taken(self) -> list[Event]:
+        events = self._assembler.take()
+        if self._clip:
+            clipped = (_clipped(event, self._origin) for event in events)
+            return [event for event in clipped if event is not None]
+        return events
+
+
+def _clipped(event: Event, origin: int) -> Event | None:
+    """The event without what the prompt contributed: spans begin at `origin`."""
+    if event.start >= origin:
+        return event
+    if isinstance(event, TextDelta | ReasoningDelta):
+        text = event.text[origin - event.start :]
+        return evolve(event, text=text, start=origin) if text else None
+    if isinstance(event, Framing) and event.end <= origin:
+        return None
+    return evolve(event, start=origin, end=max(origin, event.end))
