@@ -1,7 +1,7 @@
-"""States compiled for scanning: one regular expression a state finds its leftmost mark.
+r"""States compiled for scanning: one regular expression a state finds its leftmost mark.
 
 The expression is a trie of the state's marks in which every proper prefix may also end at the end of the
-text: `<(?:t(?:o(?:...|\\Z)|\\Z)|\\Z)`. One search therefore gives the leftmost mark or the exact place
+text: `<(?:t(?:o(?:...|\Z)|\Z)|\Z)`. One search therefore gives the leftmost mark or the exact place
 from which text must be held because it may still become one.
 """
 
@@ -94,9 +94,8 @@ class Node:
         suffixes = {before[at:] for before in befores for at in range(len(before))}
         self.tails = tuple(sorted(suffixes, key=len, reverse=True))
         self.tail_ends = frozenset(tail[-1] for tail in self.tails)
-        cut, whole = _compile(self.words, cut=True), _compile(self.words, cut=False)
-        self.search, self.match = (cut.search, cut.match) if cut else (_never, _never)
-        self.search_whole, self.match_whole = (whole.search, whole.match) if whole else (_never, _never)
+        self.search, self.match = _searches(self.words, cut=True)
+        self.search_whole, self.match_whole = _searches(self.words, cut=False)
 
 
 def automaton(states: Mapping[str, State], lone: Mapping[str, str], *, tools: bool) -> dict[str, Node]:
@@ -127,6 +126,11 @@ def replaced(literal: str, lone: Mapping[str, str]) -> str:
     for spelling in sorted(lone, key=len, reverse=True):
         literal = literal.replace(spelling, lone[spelling])
     return literal
+
+
+def _searches(words: Iterable[str], *, cut: bool) -> tuple[Search, Search]:
+    pattern = _compile(words, cut=cut)
+    return (pattern.search, pattern.match) if pattern else (_never, _never)
 
 
 def _never(text: str, at: int = 0, end: int = 0) -> None:

@@ -86,13 +86,11 @@ def load_grammar(table: Mapping[str, Any], *, file: str, resolve: Resolve | None
             key and what was expected.
     """
     top = Table(_merged(table, file, resolve), file=file)
-    variables = {
-        name: _string(value, top, f"vars.{name}") for name, value in top.table("vars").rest().items()
-    }
+    variables = _strings(top, "vars")
     name = top.take("name", str)
     cue = _substituted(top.take("cue", str), variables, top, "cue")
     begin = top.take("begin", str)
-    starts = {key: _string(value, top, f"starts.{key}") for key, value in top.table("starts").rest().items()}
+    starts = _strings(top, "starts")
     special = tuple(_substituted(s, variables, top, "special") for s in top.strings("special"))
     reader = _Reader(variables)
     group_table, state_table = top.table("group"), top.table("state")
@@ -115,20 +113,23 @@ def _merged(table: Mapping[str, Any], file: str, resolve: Resolve | None, depth:
         return own
     if not isinstance(like, str) or resolve is None or depth == _LIKE_LIMIT:
         raise FamilyFileError(
-            f"{file}: `like` must name another grammar file, without a circle, not {like!r}"
+            f"{file}: `like` must name another grammar file, not in a circle; it is {like!r}"
         )
     base = _merged(resolve(like), like, resolve, depth + 1)
     for key, value in own.items():
         under = base.get(key)
-        merge = isinstance(value, Mapping) and isinstance(under, Mapping)
-        base[key] = {**under, **value} if merge else value
+        both = isinstance(value, Mapping) and isinstance(under, Mapping)
+        base[key] = {**(under or {}), **value} if both else value
     return base
 
 
-def _string(value: Any, top: Table, key: str) -> str:
-    if not isinstance(value, str):
-        raise top.error(key, f"must be a string, not {value!r}")
-    return value
+def _strings(top: Table, key: str) -> dict[str, str]:
+    table = top.table(key)
+    values = table.rest()
+    for name, value in values.items():
+        if not isinstance(value, str):
+            raise table.error(name, f"must be a string, not {value!r}")
+    return values
 
 
 def _subtable(parent: Table, key: str, value: Any) -> Table:

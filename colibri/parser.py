@@ -58,9 +58,8 @@ class Parser:
         self.grammar = grammar
         self._tools = bool(tools)
         self._prime = prime
-        self._begin = (
-            grammar.begin if prime is not None or start is None else grammar.starts.get(start, grammar.begin)
-        )
+        named = None if prime is not None or start is None else grammar.starts.get(start)
+        self._begin = named or grammar.begin
         self._observer = observer
         self._assembler = Assembler(tools, ids or new_call_id)
         self._scanner: Scanner | None = None

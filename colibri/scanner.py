@@ -236,11 +236,8 @@ class Scanner:
                 self._quote = literal
                 scan = match.end()
                 continue
-            if (
-                reason is None
-                and match.end() == size
-                and (literal not in node.words or literal in node.longer)
-            ):
+            cut = literal not in node.words or literal in node.longer
+            if cut and reason is None and match.end() == size:
                 return None, start
             if literal in node.edges and not self._depth:
                 verdict = self._judge(node, buffer, match, reason)

@@ -44,10 +44,8 @@ class Schema:
     @cached_property
     def required(self) -> tuple[str, ...]:
         """The properties that an object must have."""
-        lists = (part.get("required") for part in _parts(self.node, self.root, union=False))
-        return tuple(
-            name for names in lists if isinstance(names, list) for name in names if isinstance(name, str)
-        )
+        lists = (_list(part.get("required")) for part in _parts(self.node, self.root, union=False))
+        return tuple(name for names in lists for name in names if isinstance(name, str))
 
     def member(self, name: str) -> Schema | None:
         """The schema of property `name`; None when it is not declared."""
@@ -198,10 +196,7 @@ def _kinds_of(value: Any) -> frozenset[str]:
         return frozenset({"boolean"})
     if isinstance(value, int):
         return frozenset({"integer", "number"})
-    names: tuple[tuple[type, str], ...] = (
-        (float, "number"),
-        (str, "string"),
-        (Mapping, "object"),
-        (list, "array"),
-    )
-    return frozenset(name for kind, name in names if isinstance(value, kind))
+    for kind, name in ((float, "number"), (str, "string"), (list, "array")):
+        if isinstance(value, kind):
+            return frozenset({name})
+    return frozenset({"object"})
