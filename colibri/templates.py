@@ -33,6 +33,8 @@ from jinja2.utils import Namespace
 
 from colibri.errors import FamilyFileError, RenderError, Where
 from colibri.messages import REASONING_KEYS
+from colibri.provenance import Segment
+from colibri.traced import traced
 
 __all__ = ["ChatTemplate", "Clock", "Prepare"]
 
@@ -91,14 +93,32 @@ class ChatTemplate:
         """
         call = _Call.of(
             messages,
-            continue_final_message,
-            special_tokens,
-            kwargs,
-            tools=tools,
+            tools,
             add_generation_prompt=add_generation_prompt,
+            continue_final_message=continue_final_message,
+            special_tokens=special_tokens,
+            **kwargs,
         )
         text = self._run(call)
         return text[: call.length(text)]
+
+    def trace(
+        self, messages: Messages, tools: Sequence[Mapping[str, Any]] | None = None, /, **arguments: Any
+    ) -> tuple[str, tuple[Segment, ...]]:
+        """The prompt as `render` with the same arguments gives it, and the origin of its characters.
+
+        The segments cover the prompt without gaps. Should a traced render ever give another text than the
+        plain one, which a template can provoke with a filter such as `random`, all of it is one segment of
+        kind "derived": nothing known, nothing trusted.
+
+        Raises:
+            RenderError: as `render` does.
+            FamilyFileError: as `render` does.
+        """
+        call = _Call.of(messages, tools, **arguments)
+        text = self._run(call)
+        length = call.length(text)
+        return text[:length], self._segments(call, text, length)
 
     def compile(self) -> None:
         """Compile now rather than at the first render.
@@ -116,20 +136,40 @@ class ChatTemplate:
         except TemplateSyntaxError as error:
             raise _broken(self.name, error) from None
 
+    @cached_property
+    def _traced(self) -> Template:
+        from colibri.tracing import TracedEnvironment
+
+        environment = chat_environment(TracedEnvironment, self._loader, self._clock)
+        environment.trace_filters()
+        return environment.from_string(self.source)
+
     def _run(self, call: _Call) -> str:
         template = self._plain
         try:
-            messages = call.messages
-            if self._prepare is not None:
-                messages = self._prepare(messages, call.variables)
-            context = template.new_context({**call.variables, "messages": messages})
-            return template.environment.concat(template.root_render_func(context))
+            return self._text(template, call.messages, call.variables)
         except RenderError:
             raise
         except (TemplateSyntaxError, TemplateNotFound) as error:
             raise _broken(self.name, error) from None
         except Exception as error:
             raise _refusal(self.name, error, call.messages) from error
+
+    def _segments(self, call: _Call, text: str, length: int) -> tuple[Segment, ...]:
+        from colibri.tracing import segments_of
+
+        unknown = (Segment(0, length, "derived"),) if length else ()
+        try:
+            traced = self._text(self._traced, *call.traced())
+        except Exception:  # whatever it is, the plain render has given the text
+            return unknown
+        return segments_of(traced, length) if traced == text else unknown
+
+    def _text(self, template: Template, messages: list[dict[str, Any]], variables: dict[str, Any]) -> Any:
+        if self._prepare is not None:
+            messages = self._prepare(messages, variables)
+        context = template.new_context({**variables, "messages": messages})
+        return template.environment.concat(template.root_render_func(context))
 
 
 @frozen
@@ -141,25 +181,41 @@ class _Call:
 
     messages: list[dict[str, Any]]
     variables: dict[str, Any]
+    special: frozenset[str]
     open_text: str | None = None
 
     @classmethod
     def of(
         cls,
         messages: Messages,
-        continue_final_message: bool | str,
-        special_tokens: Mapping[str, str] | None,
-        kwargs: Mapping[str, Any],
-        **own: Any,
+        tools: Sequence[Mapping[str, Any]] | None,
+        /,
+        *,
+        add_generation_prompt: bool = False,
+        continue_final_message: bool | str = False,
+        special_tokens: Mapping[str, str] | None = None,
+        **kwargs: Any,
     ) -> _Call:
         if "messages" in kwargs or "tools" in kwargs:
             raise RenderError("messages and tools are no options of a chat template; leave them out of these")
-        variables = {**(special_tokens or {}), "documents": None, **kwargs, **own}
-        if not continue_final_message:
-            return cls(list(messages), variables)
-        key = continue_final_message if isinstance(continue_final_message, str) else "content"
-        messages, text = _with_open_end(messages, key)
-        return cls(messages, variables, text)
+        special = {name: text for name, text in (special_tokens or {}).items() if name not in kwargs}
+        own = {"tools": tools, "add_generation_prompt": add_generation_prompt}
+        variables = {"documents": None, **special, **kwargs, **own}
+        open_text = None
+        if continue_final_message:
+            key = continue_final_message if isinstance(continue_final_message, str) else "content"
+            messages, open_text = _with_open_end(messages, key)
+        return cls(list(messages), variables, frozenset(special), open_text)
+
+    def traced(self) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+        """Messages and variables that remember where they came from."""
+        variables = {"tools": traced(self.variables["tools"], ("tools",))}
+        for name, value in self.variables.items():
+            if name in self.special:
+                variables[name] = traced(value, (name,), "special")
+            elif name != "tools":
+                variables[name] = traced(value, ("kwargs", name))
+        return traced(self.messages, ("messages",)), variables
 
     def length(self, text: str) -> int:
         """How much of the rendered text belongs to the prompt."""

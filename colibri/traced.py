@@ -1,0 +1,399 @@
+"""Values that remember where they came from: strings with runs, and the dicts, lists and numbers round them.
+
+They behave as the plain ones do. Every method first computes the plain result and only then labels it, and
+what is not known here gives a plain string, which counts as computed: a forgotten method loses a label,
+it never forges one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate, pairwise
+from typing import Any, Self, SupportsIndex, TypeAlias
+
+from markupsafe import escape
+
+from colibri.messages import Path
+from colibri.provenance import Kind, Span
+
+__all__ = [
+    "Run",
+    "TracedDict",
+    "TracedFloat",
+    "TracedInt",
+    "TracedList",
+    "TracedMarkup",
+    "TracedStr",
+    "derived",
+    "joined",
+    "traced",
+]
+
+Run: TypeAlias = tuple[int, str, Path, int | None]
+"""Length, kind, path, and offset into the value or None.
+
+A run of length 0 is no text but a mark of the loop whose number stands in place of the offset: "enter",
+with the path of its item, or "leave".
+"""
+
+
+def traced(value: Any, path: Path, kind: Kind = "value") -> Any:
+    """The value, with everything in it labelled by its path; what JSON does not know is left as it is."""
+    match value:
+        case str():
+            return TracedStr(value, [(len(value), kind, path, 0)] if value else [])
+        case dict():
+            items = {
+                traced(key, (*path, key, "@key")) if isinstance(key, str) else key: traced(
+                    inner, (*path, key)
+                )
+                for key, inner in value.items()
+            }
+            return TracedDict(items, path)
+        case list() | tuple():
+            return TracedList([traced(inner, (*path, index)) for index, inner in enumerate(value)], path)
+        case bool():
+            return value
+        case int():
+            return TracedInt(value, path)
+        case float():
+            return TracedFloat(value, path)
+    return value
+
+
+def joined(pieces: Iterable[str]) -> TracedStr:
+    """The pieces one after the other, labels kept."""
+    pieces = list(pieces)
+    runs: list[Run] = []
+    for piece in pieces:
+        runs += _runs(piece)
+    return TracedStr("".join(pieces), runs)
+
+
+def derived(text: str, *sources: Any) -> TracedStr:
+    """Text made from the sources in a way that is not followed: only what their paths share is known."""
+    paths = list(_paths(sources))
+    if not paths or not text:
+        return TracedStr(text)
+    shared = paths[0]
+    for path in paths:
+        while path[: len(shared)] != shared:
+            shared = shared[:-1]
+    return TracedStr(text, [(len(text), "derived", shared, None)])
+
+
+def _paths(value: Any) -> Iterator[Path]:
+    match value:
+        case TracedStr():
+            yield from (run[2] for run in value._runs if run[0] and run[1] not in ("format", "computed"))
+        case TracedDict() | TracedList() | TracedInt() | TracedFloat():
+            yield value._path
+        case dict():
+            for inner in value.values():
+                yield from _paths(inner)
+        case list() | tuple():
+            for inner in value:
+                yield from _paths(inner)
+
+
+def _runs(text: str) -> list[Run]:
+    if isinstance(text, TracedStr):
+        return text._runs
+    return [(len(text), "computed", (), None)] if text else []
+
+
+class TracedStr(str):
+    """A string with a run for each stretch of one origin; without runs it is computed."""
+
+    __slots__ = ("_runs",)
+    _runs: list[Run]
+
+    def __new__(cls, text: str, runs: list[Run] | None = None) -> Self:
+        """Make `text` with these runs, which add up to its length."""
+        self = str.__new__(cls, text)
+        self._runs = _runs(str(text)) if runs is None else runs
+        return self
+
+    def __str__(self) -> TracedStr:
+        return self
+
+    def __add__(self, other: str) -> TracedStr:
+        if not isinstance(other, str):
+            return NotImplemented
+        return TracedStr(str.__add__(self, other), self._runs + _runs(other))
+
+    def __radd__(self, other: str) -> TracedStr:
+        if not isinstance(other, str):
+            return NotImplemented
+        return TracedStr(str.__add__(other, self), _runs(other) + self._runs)
+
+    def __mul__(self, count: SupportsIndex) -> TracedStr:
+        return TracedStr(str.__mul__(self, count), self._runs * count.__index__())
+
+    __rmul__ = __mul__
+
+    def __getitem__(self, key: SupportsIndex | slice) -> TracedStr:
+        if not isinstance(key, slice):
+            text = str.__getitem__(self, key)
+            at = key.__index__() % len(self)
+            return self._cut(at, at + len(text))
+        start, stop, step = key.indices(len(self))
+        if step == 1:
+            return self._cut(start, max(start, stop))
+        characters = list(self)
+        return joined(characters[at] for at in range(start, stop, step))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._cuts((at, at + 1) for at in range(len(self))))
+
+    def __mod__(self, values: Any) -> TracedStr:
+        text = str.__mod__(self, values)
+        result = None if isinstance(values, Mapping) else _percent(self, values)
+        return result if result is not None and str.__eq__(result, text) else derived(text, self, values)
+
+    def join(self, pieces: Iterable[str], /) -> TracedStr:
+        """As `str.join`, labels kept."""
+        pieces = list(pieces)
+        text = str.join(self, pieces)
+        runs: list[Run] = []
+        for number, piece in enumerate(pieces):
+            if number:
+                runs += self._runs
+            runs += _runs(piece)
+        return TracedStr(text, runs)
+
+    def replace(self, old: str, new: str, count: SupportsIndex = -1, /) -> TracedStr:
+        """As `str.replace`, labels kept; those of the whole when `old` is empty."""
+        if not old:
+            return derived(str.replace(self, old, new, count), self, new)
+        return joined([new]).join(self.split(old, count))
+
+    def split(self, sep: str | None = None, maxsplit: SupportsIndex = -1) -> list[TracedStr]:  # type: ignore[override]
+        """As `str.split`, labels kept."""
+        return self._pieces(str.split(self, sep, maxsplit), sep)
+
+    def rsplit(self, sep: str | None = None, maxsplit: SupportsIndex = -1) -> list[TracedStr]:  # type: ignore[override]
+        """As `str.rsplit`, labels kept."""
+        return self._pieces(str.rsplit(self, sep, maxsplit), sep)
+
+    def splitlines(self, keepends: bool = False) -> list[TracedStr]:  # type: ignore[override]
+        """As `str.splitlines`, labels kept."""
+        whole = _spans(str.splitlines(self, True))
+        lines = str.splitlines(self, keepends)
+        return self._cuts((start, start + len(line)) for (start, _), line in zip(whole, lines, strict=True))
+
+    def partition(self, sep: str, /) -> tuple[TracedStr, TracedStr, TracedStr]:
+        """As `str.partition`, labels kept."""
+        head, found, tail = self._cuts(_spans(str.partition(self, sep)))
+        return head, found, tail
+
+    def rpartition(self, sep: str, /) -> tuple[TracedStr, TracedStr, TracedStr]:
+        """As `str.rpartition`, labels kept."""
+        head, found, tail = self._cuts(_spans(str.rpartition(self, sep)))
+        return head, found, tail
+
+    def lstrip(self, chars: str | None = None, /) -> TracedStr:
+        """As `str.lstrip`, labels kept."""
+        return self._cut(len(self) - len(str.lstrip(self, chars)), len(self))
+
+    def rstrip(self, chars: str | None = None, /) -> TracedStr:
+        """As `str.rstrip`, labels kept."""
+        return self._cut(0, len(str.rstrip(self, chars)))
+
+    def strip(self, chars: str | None = None, /) -> TracedStr:
+        """As `str.strip`, labels kept."""
+        return self.rstrip(chars).lstrip(chars)
+
+    def removeprefix(self, prefix: str, /) -> TracedStr:
+        """As `str.removeprefix`, labels kept."""
+        return self._cut(len(self) - len(str.removeprefix(self, prefix)), len(self))
+
+    def removesuffix(self, suffix: str, /) -> TracedStr:
+        """As `str.removesuffix`, labels kept."""
+        return self._cut(0, len(str.removesuffix(self, suffix)))
+
+    def capitalize(self) -> TracedStr:
+        """As `str.capitalize`, labels kept."""
+        return self._recased(str.capitalize(self))
+
+    def casefold(self) -> TracedStr:
+        """As `str.casefold`, labels kept."""
+        return self._recased(str.casefold(self))
+
+    def lower(self) -> TracedStr:
+        """As `str.lower`, labels kept."""
+        return self._recased(str.lower(self))
+
+    def swapcase(self) -> TracedStr:
+        """As `str.swapcase`, labels kept."""
+        return self._recased(str.swapcase(self))
+
+    def title(self) -> TracedStr:
+        """As `str.title`, labels kept."""
+        return self._recased(str.title(self))
+
+    def upper(self) -> TracedStr:
+        """As `str.upper`, labels kept."""
+        return self._recased(str.upper(self))
+
+    def _recased(self, text: str) -> TracedStr:
+        if text == self:
+            return self
+        if len(text) != len(self):  # changing case never shortens, so equal lengths mean equal places
+            return derived(text, self)
+        return TracedStr(
+            text,
+            [(n, kind, path, None) if n else (n, kind, path, loop) for n, kind, path, loop in self._runs],
+        )
+
+    def _pieces(self, texts: list[str], sep: str | None) -> list[TracedStr]:
+        spans: list[Span] = []
+        at = 0
+        for text in texts:
+            start = str.find(self, text, at) if sep is None else at
+            spans.append((start, start + len(text)))
+            at = start + len(text) + len(sep or "")
+        return self._cuts(spans)
+
+    def _cut(self, start: int, stop: int) -> TracedStr:
+        if start == 0 and stop == len(self):
+            return self
+        return self._cuts([(start, stop)])[0]
+
+    def _cuts(self, spans: Iterable[Span]) -> list[TracedStr]:
+        """The stretches of rising spans, in one pass over the runs; marks of loops are left behind."""
+        found: list[TracedStr] = []
+        runs, first, begin = self._runs, 0, 0
+        for start, stop in spans:
+            while first < len(runs) and begin + runs[first][0] <= start:
+                begin += runs[first][0]
+                first += 1
+            inside: list[Run] = []
+            at, position = first, begin
+            while at < len(runs) and position < stop:
+                n, kind, path, offset = runs[at]
+                low, high = max(start, position), min(stop, position + n)
+                if low < high:
+                    inside.append(
+                        (high - low, kind, path, None if offset is None else offset + low - position)
+                    )
+                position += n
+                at += 1
+            found.append(TracedStr(str.__getitem__(self, slice(start, stop)), inside))
+        return found
+
+
+class TracedMarkup(TracedStr):
+    """What the filter `safe` gives: text added to it is escaped for HTML, as jinja does it."""
+
+    __slots__ = ()
+
+    def __html__(self) -> str:
+        return self
+
+    def __add__(self, other: str) -> TracedStr:
+        return self._marked(TracedStr.__add__(self, _escaped(other)))
+
+    def __radd__(self, other: str) -> TracedStr:
+        return self._marked(TracedStr.__add__(_escaped(other), self))
+
+    def _marked(self, text: TracedStr) -> TracedMarkup:
+        return TracedMarkup(text, text._runs)
+
+
+def _escaped(text: str) -> TracedStr:
+    plain = str.__str__(escape(text))
+    return joined([text]) if plain == text else derived(plain, text)
+
+
+def _spans(pieces: Sequence[str]) -> list[Span]:
+    return list(pairwise(accumulate(map(len, pieces), initial=0)))
+
+
+_PERCENT = re.compile(r"%[-#0 +]*\d*(?:\.\d+)?[a-zA-Z%]")
+
+
+def _percent(template: TracedStr, values: Any) -> TracedStr | None:
+    """`template % values`; None when the template asks for more or other values than there are."""
+    rest = list(values) if isinstance(values, tuple) else [values]
+    pieces: list[str] = []
+    at = 0
+    for match in _PERCENT.finditer(template):
+        pieces.append(template._cut(at, match.start()))
+        at = match.end()
+        if match.group() == "%%":
+            pieces.append(template._cut(at - 1, at))
+            continue
+        if not rest:
+            return None
+        value = rest.pop(0)
+        made = str(value) if match.group() == "%s" else derived(str.__mod__(match.group(), (value,)), value)
+        pieces.append(made)
+    return joined([*pieces, template._cut(at, len(template))])
+
+
+class TracedDict(dict[Any, Any]):
+    """A dict that knows its path; `|` keeps it."""
+
+    __slots__ = ("_path",)
+    _path: Path
+
+    def __init__(self, items: Mapping[Any, Any], path: Path) -> None:
+        dict.__init__(self, items)
+        self._path = path
+
+    def __or__(self, other: Any) -> TracedDict:
+        return TracedDict(dict.__or__(self, other), self._path)
+
+    def __repr__(self) -> TracedStr:
+        text = dict.__repr__(self)
+        return TracedStr(text, [(len(text), "value", self._path, None)])
+
+
+class TracedList(list[Any]):
+    """A list that knows its path."""
+
+    __slots__ = ("_path",)
+    _path: Path
+
+    def __init__(self, items: Iterable[Any], path: Path) -> None:
+        list.__init__(self, items)
+        self._path = path
+
+    def __repr__(self) -> TracedStr:
+        text = list.__repr__(self)
+        return TracedStr(text, [(len(text), "value", self._path, None)])
+
+
+class TracedInt(int):
+    """A whole number that knows its path."""
+
+    _path: Path
+
+    def __new__(cls, value: int, path: Path) -> Self:
+        """Make a number that came from `path`."""
+        self = int.__new__(cls, value)
+        self._path = path
+        return self
+
+    def __str__(self) -> TracedStr:
+        text = int.__repr__(self)
+        return TracedStr(text, [(len(text), "value", self._path, None)])
+
+
+class TracedFloat(float):
+    """A number that knows its path."""
+
+    __slots__ = ("_path",)
+    _path: Path
+
+    def __new__(cls, value: float, path: Path) -> Self:
+        """Make a number that came from `path`."""
+        self = float.__new__(cls, value)
+        self._path = path
+        return self
+
+    def __str__(self) -> TracedStr:
+        text = float.__repr__(self)
+        return TracedStr(text, [(len(text), "value", self._path, None)])

@@ -1,0 +1,328 @@
+"""Rendering that keeps track: a sandbox in which every character of the result knows its origin.
+
+The template's own text and string literals become traced strings labelled "format" when it is compiled;
+inputs come as traced values; and the few places where jinja would build a plain string are replaced. The
+text is what the plain sandbox gives. A plain string met anywhere counts as computed, so that a place that
+is missing here can lose a label but never forge one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
+from json.encoder import encode_basestring, encode_basestring_ascii
+from string import Formatter
+from typing import Any, TypeAlias
+
+from jinja2 import nodes, pass_eval_context
+from jinja2.filters import do_join
+from jinja2.runtime import Context
+from jinja2.sandbox import ImmutableSandboxedEnvironment, SandboxedFormatter
+from jinja2.visitor import NodeTransformer
+
+from colibri.messages import Path
+from colibri.provenance import Segment
+from colibri.traced import (
+    Run,
+    TracedDict,
+    TracedFloat,
+    TracedInt,
+    TracedList,
+    TracedMarkup,
+    TracedStr,
+    derived,
+    joined,
+)
+
+__all__ = ["TracedEnvironment", "segments_of"]
+
+
+class TracedEnvironment(ImmutableSandboxedEnvironment):
+    """Renders to a `TracedStr`."""
+
+    concat = staticmethod(joined)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._constants = 0
+
+    def trace_filters(self) -> None:
+        """Make all filters keep labels, once they are all registered."""
+        own = {"indent": _indent, "join": _join, "safe": _safe, "tojson": _to_json}
+        self.filters |= {name: _guarded(function) for name, function in self.filters.items()} | own
+        self.filters |= {"traced concat": joined_values, "traced loop": _enter}
+
+    def constant(self, text: TracedStr) -> nodes.Expr:
+        """An expression that is `text`."""
+        self._constants += 1
+        name = f"traced_{self._constants}"
+        setattr(self, name, text)
+        return nodes.EnvironmentAttribute(name)
+
+    def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:
+        """Call a function or method of the template; text from one that is not traced is derived."""
+        result = super().call(__context, __obj, *args, **kwargs)
+        if isinstance(result, str) and not isinstance(result, TracedStr):
+            return derived(str(result), getattr(__obj, "__self__", None), args, kwargs)
+        return result
+
+    def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
+        """Give `str.format` of a traced string labels."""
+        plain = super().wrap_str_format(value)
+        template = getattr(value, "__self__", None)
+        if plain is None or not isinstance(template, TracedStr) or value.__name__ != "format":
+            return plain
+
+        def format(*args: Any, **kwargs: Any) -> TracedStr:
+            text = plain(*args, **kwargs)
+            result = _formatted(SandboxedFormatter(self), template, args, kwargs)
+            return result if result == text else derived(text, template, args, kwargs)
+
+        return format
+
+    def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
+        tree: nodes.Template = _Labelling(self).visit(super()._parse(source, name, filename))
+        tree.set_environment(self)
+        return tree
+
+
+class _Labelling(NodeTransformer):
+    """Rewrites a template's tree so that its own text is labelled and its loops leave marks."""
+
+    def __init__(self, environment: TracedEnvironment) -> None:
+        self._environment = environment
+        self._loops = 0
+
+    def _literal(self, text: str) -> nodes.Expr:
+        return self._environment.constant(TracedStr(text, [(len(text), "format", (), None)] if text else []))
+
+    def visit_TemplateData(self, node: nodes.TemplateData) -> nodes.Expr:
+        return self._literal(node.data)
+
+    def visit_Const(self, node: nodes.Const) -> nodes.Expr:
+        return self._literal(node.value) if isinstance(node.value, str) else node
+
+    def visit_Getitem(self, node: nodes.Getitem) -> nodes.Node:
+        node.node = self.visit(node.node)
+        if not isinstance(node.arg, nodes.Const):  # a literal key is looked up, never printed
+            node.arg = self.visit(node.arg)
+        return node
+
+    def _untouched(self, node: nodes.Node) -> nodes.Node:
+        return node  # all they hold is the name of another template
+
+    visit_Extends = visit_FromImport = visit_Import = visit_Include = _untouched
+
+    def visit_Concat(self, node: nodes.Concat) -> nodes.Node:
+        self.generic_visit(node)
+        return nodes.Filter(nodes.List(node.nodes), "traced concat", [], [], None, None)
+
+    def visit_For(self, node: nodes.For) -> nodes.Node | list[nodes.Node]:
+        self.generic_visit(node)
+        if not isinstance(node.target, nodes.Name):
+            return node
+        self._loops += 1
+        item = nodes.Name(node.target.name, "load")
+        enter = nodes.Filter(item, "traced loop", [nodes.Const(self._loops)], [], None, None)
+        leave = self._environment.constant(TracedStr("", [(0, "leave", (), self._loops)]))
+        node.body.insert(0, nodes.Output([enter]))
+        return [node, nodes.Output([leave])]
+
+
+def segments_of(text: TracedStr, length: int) -> tuple[Segment, ...]:
+    """The runs of the first `length` characters as segments, neighbours of one origin merged."""
+    segments: list[Segment] = []
+    loops: list[tuple[int | None, Path]] = []
+    start = 0
+    last: tuple[int, str, Path, int | None, Path | None] | None = None
+
+    def close(end: int) -> None:
+        if last is not None and end > last[0]:
+            segments.append(Segment(last[0], end, *last[1:]))  # type: ignore[arg-type]
+
+    for n, kind, path, offset in text._runs:
+        if not n:
+            open_loops = [number for number, _ in loops]
+            if offset in open_loops:
+                del loops[open_loops.index(offset) :]
+            if kind == "enter":
+                loops.append((offset, path))
+            continue
+        scope = loops[0][1] if loops else None
+        goes_on = (
+            last is not None
+            and last[1:3] == (kind, path)
+            and last[4] == scope
+            and (offset is last[3] is None or (offset is not None and last[3] == offset - start + last[0]))
+        )
+        if not goes_on:
+            close(start)
+            last = (start, kind, path, offset, scope)
+        start += n
+        if start >= length:
+            break
+    close(min(start, length))
+    return tuple(segments)
+
+
+def joined_values(values: Iterable[Any]) -> TracedStr:
+    """What `~` gives."""
+    return joined([str(value) for value in values])
+
+
+def _enter(item: Any, loop: int) -> str:
+    return TracedStr("", [(0, "enter", item._path, loop)]) if isinstance(item, TracedDict) else ""
+
+
+def _guarded(function: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(function)
+    def guarded(*args: Any, **kwargs: Any) -> Any:
+        result = function(*args, **kwargs)
+        if isinstance(result, str) and not isinstance(result, TracedStr):
+            return derived(str(result), args, kwargs)
+        return result
+
+    return guarded
+
+
+def _as_traced(value: Any) -> TracedStr:
+    return joined([str(value)])
+
+
+def _safe(value: Any) -> TracedMarkup:
+    text = _as_traced(value)
+    return TracedMarkup(text, text._runs)
+
+
+@pass_eval_context
+def _join(context: nodes.EvalContext, value: Any, d: str = "", attribute: Any = None) -> Any:
+    return do_join(context, value, _as_traced(d), attribute)
+
+
+def _indent(s: str, width: int | str = 4, first: bool = False, blank: bool = False) -> TracedStr:
+    margin = width if isinstance(width, str) else " " * width
+    top, *rest = (_as_traced(s) + "\n").splitlines()
+    lines = [margin + line if line or blank else line for line in rest]
+    result = TracedStr("\n").join([top, *lines])
+    return margin + result if first else result
+
+
+def _formatted(formatter: Formatter, template: TracedStr, args: Sequence[Any], kwargs: Any) -> TracedStr:
+    """What `template.format(*args, **kwargs)` gives, for templates of one origin and plain fields."""
+    (_, kind, path, _), *others = template._runs or [(0, "computed", (), None)]
+    pieces: list[str] = []
+    number = 0
+    for literal, name, spec, conversion in formatter.parse(template):
+        if literal:
+            literal_run: Run = (len(literal), kind, path, None)
+            pieces.append(derived(literal, template) if others else TracedStr(literal, [literal_run]))
+        if name is None:
+            continue
+        if name[:1] in ("", ".", "["):
+            name = f"{number}{name}"
+            number += 1
+        if spec or conversion:
+            field = f"{{{name}{'!' + conversion if conversion else ''}:{spec}}}"
+            pieces.append(derived(formatter.vformat(field, args, kwargs), args, kwargs))
+        else:
+            pieces.append(_as_traced(formatter.get_field(name, args, kwargs)[0]))
+    return joined(pieces)
+
+
+def _to_json(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | str | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> TracedStr:
+    text = json.dumps(
+        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+    )
+    walk = _JsonWalk(ensure_ascii, indent, separators, sort_keys)
+    walk.visit(value, ("computed", ()), 0)
+    result = TracedStr(text, walk.runs)
+    return result if sum(run[0] for run in walk.runs) == len(text) else derived(text, value)
+
+
+Label: TypeAlias = tuple[str, Path]
+
+
+def _label(value: Any) -> Label:
+    """What can be said of text that is made from `value` alone."""
+    if isinstance(value, TracedDict | TracedList | TracedInt | TracedFloat):
+        return "value", value._path
+    if isinstance(value, TracedStr) and len(value._runs) == 1:
+        return value._runs[0][1:3]
+    return derived("-", value)._runs[0][1:3]
+
+
+class _JsonWalk:
+    """Counts the characters that JSON takes for each value.
+
+    Strings without escapes keep their runs; punctuation, keys, True and None belong to their container.
+    """
+
+    def __init__(
+        self,
+        ensure_ascii: bool,
+        indent: int | str | None,
+        separators: tuple[str, str] | None,
+        sort_keys: bool,
+    ) -> None:
+        comma, colon = separators or ((", ", ": ") if indent is None else (",", ": "))
+        self.runs: list[Run] = []
+        self._quoted = encode_basestring_ascii if ensure_ascii else encode_basestring
+        self._comma, self._colon = len(comma), len(colon)
+        self._width = None if indent is None else len(indent) if isinstance(indent, str) else indent
+        self._sorted = sort_keys
+
+    def visit(self, value: Any, owner: Label, depth: int) -> None:
+        """Add the runs of `value`, which stands in the container `owner`, `depth` containers deep."""
+        match value:
+            case str():
+                self._string(value, owner)
+            case dict():
+                items = sorted(value.items()) if self._sorted else value.items()
+                self._container(value, [*items], depth)
+            case list() | tuple():
+                self._container(value, [(None, inner) for inner in value], depth)
+            case TracedInt() | TracedFloat():
+                self._glue(len(json.dumps(value)), _label(value))
+            case _:
+                self._glue(len(json.dumps(value)), owner)
+
+    def _glue(self, length: int, owner: Label) -> None:
+        kind, path = owner
+        if self.runs and self.runs[-1][1:] == (kind, path, None):
+            length += self.runs.pop()[0]
+        self.runs.append((length, kind, path, None))
+
+    def _string(self, value: str, owner: Label) -> None:
+        text = self._quoted(value)
+        own = _label(value)
+        if len(text) == len(value) + 2 and isinstance(value, TracedStr):
+            quotes = owner if owner[0] == "value" else own
+            self._glue(1, quotes)
+            self.runs += value._runs
+            self._glue(1, quotes)
+        else:
+            self._glue(len(text), own)
+
+    def _container(self, value: Any, items: list[tuple[Any, Any]], depth: int) -> None:
+        owner = _label(value)
+        if not items:
+            self._glue(2, owner)
+            return
+        margin = self._margin(depth + 1)
+        for number, (key, inner) in enumerate(items):
+            before = (self._comma if number else 1) + margin
+            if isinstance(value, dict):
+                before += len(self._quoted(key if isinstance(key, str) else str(key))) + self._colon
+            self._glue(before, owner)
+            self.visit(inner, owner, depth + 1)
+        self._glue(self._margin(depth) + 1, owner)
+
+    def _margin(self, depth: int) -> int:
+        return 0 if self._width is None else 1 + max(self._width, 0) * depth
