@@ -1,0 +1,142 @@
+"""Checks in their order, the small endpoints, and answers in the API's shape."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import re
+
+import pytest
+
+CHAT = "/v1/chat/completions"
+
+
+async def test_models(serve):
+    async with serve(model_id="org/model name") as live:
+        status, body, headers = await live.json("GET", "/v1/models")
+        assert status == 200
+        assert body["object"] == "list"
+        assert [card["id"] for card in body["data"]] == ["org/model name"]
+        assert re.fullmatch("req_[0-9a-f]{32}", headers["x-request-id"])
+        for spelled in ("org/model%20name", "org%2Fmodel%20name"):
+            status, card, _ = await live.json("GET", f"/v1/models/{spelled}")
+            assert (status, card["id"], card["object"]) == (200, "org/model name", "model")
+        status, body, _ = await live.json("GET", "/v1/models/other")
+        assert (status, body["error"]["code"]) == (404, "model_not_found")
+
+
+async def test_health(serve):
+    async with serve(api_key=("secret",)) as live:
+        status, body, _ = await live.json("GET", "/health")
+        assert (status, body) == (200, {"status": "ok"})
+        status, body, _ = await live.json("GET", "/health", headers={"x-api-key": "secret"})
+        assert body["scheduler"]["capacity"] == 1
+        assert body["arch"] == "qwen36"
+
+
+async def test_loading(serve):
+    async with serve(loaded=False) as live:
+        status, body, _ = await live.json("GET", "/health")
+        assert (status, body["status"]) == (503, "loading")
+        status, body, headers = await live.json("GET", "/v1/models")
+        assert (status, body["error"]["code"]) == (503, "model_loading")
+        assert "Retry-After" in headers
+        status, body, _ = await live.json("POST", CHAT, json={"model": "x"})
+        assert status == 503
+
+
+ORDER = [
+    ({"Host": "evil.example"}, b"{", 403, "forbidden"),
+    ({}, b"{", 401, "invalid_api_key"),
+    ({"x-api-key": "k"}, b"{", 400, None),
+    ({"x-api-key": "k"}, b'{"model": "other"}', 404, "model_not_found"),
+    ({"x-api-key": "k"}, b'{"model": "qwen36"}', 404, "not_found"),
+]
+
+
+@pytest.mark.parametrize(("headers", "body", "status", "code"), ORDER)
+async def test_order_of_checks(serve, headers, body, status, code):
+    async with serve(api_key=("k",)) as live:
+        got, answer, _ = await live.json("POST", "/v1/nothing", headers=headers, data=body)
+        assert (got, answer["error"]["code"]) == (status, code)
+        assert set(answer["error"]) == {"message", "type", "param", "code"}
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [("GET", "/"), ("GET", "/v1/"), ("GET", CHAT), ("PUT", "/health"), ("GET", "/v1/models/")],
+)
+async def test_what_is_not_there(serve, method, path):
+    async with serve() as live:
+        status, body, _ = await live.json(method, path)
+        assert (status, body["error"]["code"]) == (404, "not_found")
+
+
+async def raw(live, data: bytes) -> tuple[int, bytes]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", live.port)
+    writer.write(data)
+    answer = await asyncio.wait_for(reader.read(), 10)
+    writer.close()
+    head, _, body = answer.partition(b"\r\n\r\n")
+    return int(head.split()[1]) if head else 0, body
+
+
+POST = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        POST + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
+        POST + b"\r\n",
+        POST + b"Content-Length: 0\r\n\r\n",
+        POST + b"Content-Length: 2\r\nContent-Length: 2\r\n\r\n{}",
+        POST + b"Content-Length: 2\r\nContent-Length: 3\r\n\r\n{}",
+        POST + b"Content-Length: +2\r\n\r\n{}",
+        POST + b"Content-Length: 2, 2\r\n\r\n{}",
+        POST + b"Content-Length: 99999999999999999999999999\r\n\r\n{}",
+        POST + b"Content-Length: 4194305\r\n\r\n" + b" " * 4194305,
+        POST + b"Content-Length: 2\r\nContent-Encoding: gzip\r\n\r\n{}",
+        POST + b"Content-Length: 2\r\n\r\n[]",
+        POST + b"Content-Length: 2\r\n\r\n\xff\xff",
+        POST + b"Content-Length: 16\r\n\r\n" + b'{"model":"\\ud8"}',
+        b"nonsense\r\n\r\n",
+        b"GET / HTTP/9.9\r\n\r\n",
+    ],
+)
+async def test_broken_framing_is_an_error_object(serve, request_bytes):
+    async with serve() as live:
+        status, body = await raw(live, request_bytes)
+        assert status == 400
+        assert json.loads(body)["error"]["type"] == "invalid_request_error"
+
+
+async def test_a_body_of_the_full_size_is_read(serve):
+    async with serve() as live:
+        body = json.dumps({"model": "qwen36"}).encode().ljust(4 * 1024 * 1024)
+        status, answer, _ = await live.json("POST", "/nothing", data=io.BytesIO(body))
+        assert (status, answer["error"]["code"]) == (404, "not_found")
+
+
+async def test_a_refused_request_leaves_the_connection_usable(serve):
+    async with serve(api_key=("k",)) as live:
+        reader, writer = await asyncio.open_connection("127.0.0.1", live.port)
+        for _ in range(3):
+            writer.write(POST.replace(b"Connection: close\r\n", b"") + b"Content-Length: 2\r\n\r\n{}")
+            head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5)
+            assert b" 401 " in head.splitlines()[0]
+            size = int(re.search(rb"Content-Length: (\d+)", head)[1])
+            await reader.readexactly(size)
+        writer.close()
+
+
+async def test_expect_continue(serve):
+    async with serve() as live:
+        reader, writer = await asyncio.open_connection("127.0.0.1", live.port)
+        writer.write(POST + b"Content-Length: 13\r\nExpect: 100-continue\r\n\r\n")
+        assert await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        writer.write(b'{"model":"x"}')
+        answer = await asyncio.wait_for(reader.read(), 5)
+        assert b" 404 " in answer.splitlines()[0]
+        writer.close()
