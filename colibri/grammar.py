@@ -72,7 +72,8 @@ class Grammar:
     def start_of(self, tail: str) -> Literal["reasoning", "text"] | None:
         """Where a reply begins whose prompt has `tail` behind its cue; None: the reply opens its own."""
         scanner = Scanner(self.nodes(tools=False, authentic=False)[self.begin], Silence())
-        scanner.feed(tail)
+        if tail:
+            scanner.feed(tail)
         if scanner.node.name == self.begin:
             return None
         return "reasoning" if scanner.node.reasoning else "text"
