@@ -60,28 +60,25 @@ def check_value(value: Any, path: str = "", *, spelled: str = "\\u") -> None:
             unpaired surrogate.
     """
     escaped = "\\u" in spelled
-    level: list[tuple[str, Any]] = [(path, value)]
-    for _ in range(MAX_DEPTH + 1):
+    if escaped and isinstance(value, str):
+        _check_text(path, value)
+    level = [(path, value)] if isinstance(value, dict | list) else []
+    for _ in range(MAX_DEPTH):
         below: list[tuple[str, Any]] = []
         for at, node in level:
-            if isinstance(node, str):
-                _check_text(at, node)
-            elif isinstance(node, dict | list):
-                below += (
-                    (f"{at}.{key}" if at else str(key), child)
-                    for key, child in _children(node)
-                    if isinstance(child, dict | list) or (escaped and isinstance(child, str))
-                )
-            if escaped and isinstance(node, dict):
-                for key in node:
+            for key, child in _members(node):
+                if isinstance(child, dict | list):
+                    below.append((f"{at}.{key}" if at else str(key), child))
+                elif escaped and isinstance(child, str):
+                    _check_text(f"{at}.{key}" if at else str(key), child)
+                if escaped and isinstance(key, str):
                     _check_text(at, key)
-        if not below:
-            return
         level = below
-    raise _too_deep(level[0][0])
+    if level:
+        raise _too_deep(level[0][0])
 
 
-def _children(node: dict[str, Any] | list[Any]) -> Iterable[tuple[str | int, Any]]:
+def _members(node: dict[str, Any] | list[Any]) -> Iterable[tuple[str | int, Any]]:
     return node.items() if isinstance(node, dict) else enumerate(node)
 
 
