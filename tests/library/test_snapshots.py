@@ -1,4 +1,4 @@
-"""Prompts to be read, one file a case, for the options a request can give; and the laws of the other variants."""
+"""Prompts to be read, one file a case, for the options of a request; and the laws of the other variants."""
 
 import pytest
 from attrs import evolve
