@@ -85,7 +85,9 @@ def _turn(index: int, turn: Turn) -> Turn:
         return turn
     kept = tuple(part for part in turn.parts if not isinstance(part, ToolCall | Text))
     said = "".join(part.text for part in turn.parts if isinstance(part, Text))
-    return evolve(turn, parts=(*kept, Text(said + "".join(_call(index, call) for call in calls))), listed=False)
+    return evolve(
+        turn, parts=(*kept, Text(said + "".join(_call(index, call) for call in calls))), listed=False
+    )
 
 
 def _result(index: int, result: ToolResult) -> str:

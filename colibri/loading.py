@@ -142,9 +142,7 @@ def _identity(table: Table) -> Identity:
     if any(name != name.strip().lower() for name in identity.model_types):
         raise table.error("model_types", "must be lower case, as model types are compared")
     if not (by_name or identity.model_types or identity.template_hashes or identity.template_marks):
-        raise table.error(
-            "model_types", "or template hashes or marks are required, or `by_name = true`"
-        )
+        raise table.error("model_types", "or template hashes or marks are required, or `by_name = true`")
     return identity
 
 
@@ -196,9 +194,7 @@ def _renderer(
         stop=stops.strings,
         special_tokens=prompt.take("special_tokens", dict, {}),
         keywords=prompt.take("keywords", dict, {}),
-        forced_tool=tools.choice(
-            "forced", ("narrow", "narrow+line", "message", "ignored"), "ignored"
-        ),
+        forced_tool=tools.choice("forced", ("narrow", "narrow+line", "message", "ignored"), "ignored"),
         tool_choice_keyword=tools.maybe("choice_keyword", str),
         open_keyword=prompt.maybe("open_keyword", str),
     )

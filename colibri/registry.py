@@ -165,13 +165,15 @@ class Registry(Mapping[str, Family]):
         self._owner[family.id] = info.distribution
 
     def _failures(self) -> str:
-        failed = [info.distribution for info in self._found.values() if info.error is not None]
+        failed = [
+            info.name if info.builtin else info.distribution
+            for info in self._found.values()
+            if info.error is not None
+        ]
         return f"; failed to load: {', '.join(failed)} (see `colibri plugins`)" if failed else ""
 
 
-def load(
-    plugins: Iterable[Any] | None = None, *, disabled: Iterable[str] = ()
-) -> Registry:
+def load(plugins: Iterable[Any] | None = None, *, disabled: Iterable[str] = ()) -> Registry:
     """Load the built-in families and the installed plugins.
 
     `plugins` None loads every installed plugin, or those that COLIBRI_LOAD_PLUGINS names. Otherwise only
@@ -192,9 +194,7 @@ def find_plugins(
     manager = pluggy.PluginManager("colibri")
     manager.add_hookspecs(hookspecs)
     blocked = {_normal(name) for name in disabled}
-    found = [
-        info for info in _register_builtins(manager, blocked)
-    ]
+    found = [info for info in _register_builtins(manager, blocked)]
     if plugins is None and LOAD_PLUGINS in os.environ:
         plugins = [name.strip() for name in os.environ[LOAD_PLUGINS].split(",") if name.strip()]
     wanted: set[str] | None = None
@@ -285,9 +285,7 @@ def _has_marks(identity: Identity, template: str) -> bool:
 
 
 def _failed(info: PluginInfo, error: BaseException) -> PluginInfo:
-    return PluginInfo(
-        info.name, info.distribution, info.version, info.builtin, error=_describe(error)
-    )
+    return PluginInfo(info.name, info.distribution, info.version, info.builtin, error=_describe(error))
 
 
 def _describe(error: BaseException) -> str:

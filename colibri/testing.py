@@ -14,7 +14,7 @@ assistant wrote is read back as what it was, and reading does not depend on how 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from typing import Any, Literal
 
@@ -22,13 +22,13 @@ import pytest
 from attrs import evolve, frozen
 from syrupy.extensions.single_file import SingleFileSnapshotExtension
 
-from colibri.conversation import Conversation, Reasoning, Text, ToolCall, Turn
+from colibri.conversation import Conversation, Part, Reasoning, Text, ToolCall, Turn
 from colibri.corpus import conversations as corpus
 from colibri.errors import ColibriError
 from colibri.events import Event, ToolCallStart
 from colibri.family import Family, ParserLike, Prompt
 from colibri.registry import load
-from colibri.reply import Reply, fold, join
+from colibri.reply import Reply, ReplyCall, fold, join
 
 __all__ = ["Written", "cuts", "family_suite", "read", "written"]
 
@@ -44,13 +44,20 @@ class PromptFile(SingleFileSnapshotExtension):
 
 @frozen
 class Written:
-    """A reply in the family's own words: what it answers, its text, and what it means."""
+    """A reply in the family's own words: the prompt it answers, its text, and what it means.
+
+    `after` is the conversation that ends with it.
+    """
 
     name: str
-    conversation: Conversation
     prompt: Prompt
     text: str
-    turn: Turn
+    after: Conversation
+
+    @property
+    def calls(self) -> list[ToolCall]:
+        """The calls that the reply makes."""
+        return [part for part in self.after.turns[-1].parts if isinstance(part, ToolCall)]
 
 
 def written(family: Family, conversations: Mapping[str, Conversation]) -> Iterator[Written]:
@@ -69,7 +76,7 @@ def written(family: Family, conversations: Mapping[str, Conversation]) -> Iterat
                 continue
             if whole.text.startswith(prompt.text):
                 text = _without_end(whole.text[len(prompt.text) :], family.stops.tokens)
-                yield Written(f"{name}-{index}", conversation, prompt, text, turn)
+                yield Written(f"{name}-{index}", prompt, text, after)
 
 
 def read(parser: ParserLike, pieces: Sequence[str], reason: str = "stop") -> list[Event]:
@@ -96,9 +103,7 @@ def cuts(text: str, seed: int = 0) -> Iterator[tuple[str, list[str]]]:
         yield f"random {turn}", pieces
 
 
-def family_suite(
-    family: str | Family, *, conversations: Mapping[str, Conversation] | None = None
-) -> type:
+def family_suite(family: str | Family, *, conversations: Mapping[str, Conversation] | None = None) -> type:
     """A class of tests for a family, given as a value or by its id; assign it to a name in `Test…`.
 
     `conversations` replaces the built-in corpus.
@@ -146,8 +151,12 @@ def family_suite(
         @each_reply
         def test_a_written_reply_is_read_back(self, case: str) -> None:
             reply = replies[case]
-            said = _read_back(subject, reply, [reply.text])
-            assert _meaning_of(said) == _meaning(reply.turn, said)
+            said = fold(read(_parser(subject, reply), [reply.text]))
+            again = evolve(reply.after, turns=(*reply.after.turns[:-1], _turn_of(said)))
+            assert subject.render(again, cue=False).text == subject.render(reply.after, cue=False).text
+            if subject.features.tools:
+                assert _calls(said.tool_calls) == _calls(reply.calls)
+            assert not said.broken
 
         @each_reply
         def test_cutting_makes_no_difference(self, case: str) -> None:
@@ -172,7 +181,7 @@ def family_suite(
             reply = replies[case]
             for end in range(0, len(reply.text), max(1, len(reply.text) // 40)):
                 said = fold(read(_parser(subject, reply), [reply.text[:end]], reason))
-                assert len(said.tool_calls) <= sum(isinstance(part, ToolCall) for part in reply.turn.parts)
+                assert len(said.tool_calls) <= len(reply.calls)
 
     FamilySuite.__doc__ = f"The laws of a family, for {subject.id}."
     FamilySuite.__qualname__ = FamilySuite.__name__ = f"Test_{subject.id}"
@@ -187,11 +196,7 @@ def _told(family: Family, conversation: Conversation) -> str:
 
 
 def _parser(family: Family, reply: Written) -> ParserLike:
-    return family.new_parser(reply.conversation.tools, reply.prompt)
-
-
-def _read_back(family: Family, reply: Written, pieces: Sequence[str]) -> Reply:
-    return fold(read(_parser(family, reply), pieces))
+    return family.new_parser(reply.after.tools, reply.prompt)
 
 
 def _without_end(text: str, tokens: Sequence[str]) -> str:
@@ -199,14 +204,12 @@ def _without_end(text: str, tokens: Sequence[str]) -> str:
     return text if cut < 0 else text[:cut]
 
 
-def _meaning_of(reply: Reply) -> tuple[str, list[tuple[str, Any]]]:
-    calls = [(call.name, ToolCall(call.name, call.arguments).decoded()) for call in reply.tool_calls]
-    return reply.content.strip(), calls
+def _turn_of(reply: Reply) -> Turn:
+    parts: list[Part] = [Reasoning(reply.reasoning)] if reply.reasoning else []
+    parts.append(Text(reply.content))
+    parts += [ToolCall(call.name, call.arguments, call.id) for call in reply.tool_calls]
+    return Turn("assistant", tuple(parts))
 
 
-def _meaning(turn: Turn, said: Reply) -> tuple[str, list[tuple[str, Any]]]:
-    content = "".join(part.text for part in turn.parts if isinstance(part, Text)).strip()
-    thought = "".join(part.text for part in turn.parts if isinstance(part, Reasoning)).strip()
-    assert said.reasoning.strip() in ("", thought) or thought == ""
-    calls = [(part.name, part.decoded()) for part in turn.parts if isinstance(part, ToolCall)]
-    return content, calls
+def _calls(calls: Iterable[ToolCall | ReplyCall]) -> list[tuple[str, Any]]:
+    return [(call.name, ToolCall(call.name, call.arguments).decoded()) for call in calls]
