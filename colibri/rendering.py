@@ -11,7 +11,7 @@ from colibri.conversation import Conversation
 from colibri.errors import RenderError, Where
 from colibri.family import Prompt, Start
 from colibri.grammar import Grammar
-from colibri.messages import template_messages, template_tools
+from colibri.messages import Places, template_messages, template_tools
 from colibri.provenance import Segment
 from colibri.templates import ChatTemplate
 from colibri.thinking import ThinkingRule
@@ -56,7 +56,11 @@ class Renderer:
                 where=Where(turn=len(conversation.turns) - 1),
             )
         messages, tools, keywords = self._arguments(conversation, cue)
-        text = self.template.render(messages, tools, **keywords)
+        try:
+            text = self.template.render(messages, tools, **keywords)
+        except RenderError as error:
+            error.where = _in_conversation(error.where, conversation)
+            raise
 
         def trace() -> tuple[Segment, ...]:
             # The inputs are rebuilt so that nothing the caller did since then can show.
@@ -111,6 +115,14 @@ class Renderer:
     def _start(self, text: str) -> Start:
         tail = reply_tail(text, self.grammar)
         return None if tail is None else self.grammar.start_of(tail)
+
+
+def _in_conversation(where: Where | None, conversation: Conversation) -> Where | None:
+    """The turn and part of a place that counts template messages and what is in their `field`."""
+    if where is None or where.turn is None:
+        return where
+    within = () if where.field is None or where.part is None else (where.field, where.part)
+    return Places(conversation).where(("messages", where.turn, *within))
 
 
 def reply_tail(text: str, grammar: Grammar) -> str | None:
