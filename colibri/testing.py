@@ -22,7 +22,7 @@ import pytest
 from attrs import evolve, frozen
 from syrupy.extensions.single_file import SingleFileSnapshotExtension
 
-from colibri.conversation import Conversation, Part, Reasoning, Text, ToolCall, Turn
+from colibri.conversation import Conversation, Part, Reasoning, Text, Thinking, ToolCall, Turn
 from colibri.corpus import conversations as corpus
 from colibri.errors import ColibriError
 from colibri.events import Event, ToolCallStart
@@ -61,22 +61,33 @@ class Written:
 
 
 def written(family: Family, conversations: Mapping[str, Conversation]) -> Iterator[Written]:
-    """Every assistant turn of the conversations that the format writes behind an unchanged prompt."""
+    """Every assistant turn of the conversations that the format writes behind an unchanged prompt.
+
+    Where the default prompt opens reasoning that the turn does not have, thinking is turned off.
+    """
     for name, conversation in conversations.items():
         if conversation.open_last:
             continue
         for index, turn in enumerate(conversation.turns):
             if turn.role != "assistant":
                 continue
-            before = evolve(conversation, turns=conversation.turns[:index])
-            after = evolve(conversation, turns=conversation.turns[: index + 1])
-            try:
-                prompt, whole = family.render(before), family.render(after, cue=False)
-            except ColibriError:
-                continue
-            if whole.text.startswith(prompt.text):
-                text = _without_end(whole.text[len(prompt.text) :], family.stops.tokens)
-                yield Written(f"{name}-{index}", prompt, text, after)
+            for thinking in (conversation.thinking, Thinking(enabled=False)):
+                after = evolve(conversation, turns=conversation.turns[: index + 1], thinking=thinking)
+                if (reply := _written_last(family, f"{name}-{index}", after)) is not None:
+                    yield reply
+                    break
+
+
+def _written_last(family: Family, name: str, after: Conversation) -> Written | None:
+    try:
+        prompt = family.render(evolve(after, turns=after.turns[:-1]))
+        whole = family.render(after, cue=False)
+    except ColibriError:
+        return None
+    if not whole.text.startswith(prompt.text):
+        return None
+    text = _without_end(whole.text[len(prompt.text) :], family.stops.tokens)
+    return Written(name, prompt, text, after)
 
 
 def read(parser: ParserLike, pieces: Sequence[str], reason: str = "stop") -> list[Event]:
