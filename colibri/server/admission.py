@@ -26,6 +26,10 @@ Choose: TypeAlias = Callable[[Sequence[int]], int]
 """Picks one of the free slots, given in rising order."""
 
 
+class ClientGone(ConnectionError):
+    """The client hung up, or takes nothing, while it is being served."""
+
+
 class QueueFull(Exception):
     """No slot can be had at once and the waiting queue is at its limit."""
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, TypeAlias
 
 from aiohttp import web
@@ -13,6 +14,7 @@ from attrs import evolve, frozen
 from colibri.protocols.base import WireProtocol
 from colibri.protocols.json_body import decode_body
 from colibri.server import refusals
+from colibri.server.admission import ClientGone, Ticket
 from colibri.server.connections import HttpServer, read_body
 from colibri.server.exchange import Exchange
 from colibri.server.metrics import LoopWatch, MeasuredEngine, Metrics
@@ -69,7 +71,6 @@ class App:
         self.keys = Keys.load(settings)
         self.hosts = Hosts.load(settings)
         self.cors = Cors.load(settings)
-        self.scheduler = Scheduler(settings.kv_slots, settings.max_queue, settings.queue_timeout)
         self.affinity = Affinity(settings.kv_slots)
         self.http = HttpServer(
             self.handle,
@@ -77,7 +78,14 @@ class App:
             max_per_address=settings.max_connections_per_address,
             idle_timeout=settings.read_deadline,
         )
-        self.metrics = Metrics(self.scheduler.counters, lambda: len(self.http.connections))
+        self.metrics = Metrics(lambda: self.scheduler.counters(), lambda: len(self.http.connections))
+        self.scheduler = Scheduler(
+            settings.kv_slots,
+            settings.max_queue,
+            settings.queue_timeout,
+            waited=self.metrics.queue_wait.observe,
+            held=self.metrics.slot_duration.observe,
+        )
         self.watch = LoopWatch(self.metrics.loop_block)
         self._served: Served | None = None
 
@@ -101,6 +109,19 @@ class App:
             raise refusals.loading()
         return self._served
 
+    @asynccontextmanager
+    async def slot(
+        self, wanted: int | None, key: str | None, prompt: str | Sequence[int]
+    ) -> AsyncGenerator[Ticket, None]:
+        """Hold a slot for the conversation called `key`, preferably the one that has its prefix.
+
+        Raises:
+            QueueFull, QueueTimeout, SchedulerClosed: there is none to be had.
+        """
+        async with self.scheduler.slot(wanted, self.affinity.choose(key, prompt)) as ticket:
+            self.affinity.remember(ticket.slot, key, prompt)
+            yield ticket
+
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one request, whatever it is, and write its line of the access log."""
         exchange = Exchange(request, self.cors.headers(request.headers.get("Origin")))
@@ -123,7 +144,7 @@ class App:
             exchange.route, protocol = route.path, route.protocol
         try:
             response = await self._checked(exchange, route)
-        except ConnectionError:
+        except ClientGone:
             raise
         except Exception as error:
             wire = refusals.explained(error, protocol)

@@ -12,6 +12,7 @@ from aiohttp.http_parser import RawRequestMessage
 from aiohttp.streams import StreamReader
 
 from colibri.protocols.base import ProtocolError, WireError
+from colibri.server.admission import ClientGone
 from colibri.server.refusals import wrapped
 from colibri.server.responses import json_response
 from colibri.server.security import is_loopback
@@ -116,7 +117,7 @@ async def read_body(request: web.BaseRequest, deadline: float) -> bytes:
 
     Raises:
         ProtocolError: its framing is not plain or its size not 1 to `MAX_BODY` bytes.
-        ConnectionError: it did not arrive in time; the connection is closed.
+        ClientGone: it did not arrive in time; the connection is closed.
     """
     lengths = request.headers.getall("Content-Length", [])
     if "Transfer-Encoding" in request.headers:
@@ -136,7 +137,7 @@ async def read_body(request: web.BaseRequest, deadline: float) -> bytes:
     except TimeoutError:
         if request.transport is not None:
             request.transport.abort()
-        raise ConnectionError("the request did not arrive in time") from None
+        raise ClientGone from None
 
 
 def _bad(message: str) -> ProtocolError:

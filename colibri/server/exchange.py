@@ -37,7 +37,14 @@ class Exchange:
     facts: dict[str, int | float | str] = Factory(dict)
 
     def __attrs_post_init__(self) -> None:
+        self.headers["Server"] = "colibri"
         self.headers["x-request-id"] = self.headers["x-typesafe-request-id"] = self.id
+
+    def waited(self, seconds: float) -> None:
+        """Tell how long the request waited for its slot."""
+        milliseconds = round(1000 * seconds)
+        self.headers["x-colibri-queue-wait-ms"] = str(milliseconds)
+        self.facts["queue_wait_ms"] = milliseconds
 
     def log(self, status: int) -> None:
         """Write the line of the access log."""

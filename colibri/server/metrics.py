@@ -9,7 +9,7 @@ from contextlib import aclosing, contextmanager
 from typing import Any
 
 from attrs import asdict
-from colibri_engine.api import Capabilities, Done, Engine, EngineEvent, Job, Piece
+from colibri_engine.api import Accepted, Capabilities, Done, Engine, EngineEvent, Job, Piece
 from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
@@ -39,7 +39,7 @@ _COUNTERS = {
     "cancelled": "Requests whose client hung up, before or after admission.",
 }
 _TOKENS = {
-    "prompt_tokens": "Prompt tokens of finished generations.",
+    "prompt_tokens": "Prompt tokens that the engine accepted.",
     "cached_tokens": "Prompt tokens that needed no prefill.",
     "completion_tokens": "Tokens generated.",
     "prefill_seconds": "Seconds spent reading prompts.",
@@ -188,20 +188,27 @@ class MeasuredEngine:
             EngineError: as the engine does.
         """
         clock = asyncio.get_running_loop().time
-        metrics = self._metrics
-        began, silent = clock(), True
+        began, made, accepted, done = clock(), 0, Accepted(0), None
         try:
             async with aclosing(self._engine.generate(job)) as events:
                 async for event in events:
-                    if silent and isinstance(event, Piece) and event.data:
-                        silent = False
-                        metrics.first_output.observe(clock() - began)
+                    if isinstance(event, Piece):
+                        if not made and event.data:
+                            self._metrics.first_output.observe(clock() - began)
+                        made += 1
+                    elif isinstance(event, Accepted):
+                        accepted = event
                     elif isinstance(event, Done):
-                        for name in metrics.tokens:
-                            metrics.tokens[name] += getattr(event, name)
+                        done = event
                     yield event
         finally:
-            metrics.engine_call.observe(clock() - began)
+            self._metrics.engine_call.observe(clock() - began)
+            self._count(done or Done("cancelled", accepted.prompt_tokens, made, accepted.cached_tokens))
+
+    def _count(self, done: Done) -> None:
+        tokens = self._metrics.tokens
+        for name in tokens:
+            tokens[name] += getattr(done, name)
 
     async def tokenize(self, text: str, *, special: bool = True) -> list[int]:
         """As the engine does."""

@@ -7,7 +7,9 @@ from urllib.parse import unquote
 from aiohttp import web
 from attrs import asdict
 
+from colibri.protocols.openai_chat import CHAT
 from colibri.server import refusals
+from colibri.server.answer import answer
 from colibri.server.app import App, Body, Route
 from colibri.server.exchange import Exchange
 from colibri.server.metrics import CONTENT_TYPE
@@ -38,7 +40,7 @@ async def health(app: App, exchange: Exchange, body: Body) -> web.Response:
 
 async def metrics(app: App, exchange: Exchange, body: Body) -> web.Response:
     """Every number, for Prometheus."""
-    exchange.headers = {"Cache-Control": "no-store", "Content-Type": CONTENT_TYPE}
+    exchange.headers = {"Cache-Control": "no-store", "Content-Type": CONTENT_TYPE, "Server": "colibri"}
     return web.Response(body=app.metrics.text())
 
 
@@ -59,10 +61,16 @@ async def model(app: App, exchange: Exchange, body: Body) -> web.Response:
     return json_response(app.served.card())
 
 
+async def chat_completions(app: App, exchange: Exchange, body: Body) -> web.StreamResponse:
+    """Answer a conversation, whole or as a stream."""
+    return await answer(app, exchange, body, CHAT)
+
+
 ROUTES: tuple[Route, ...] = (
     Route("GET", "/health", health, public=True, early=True),
     Route("GET", "/metrics", metrics, early=True),
     Route("GET", _MODELS, models),
     Route("GET", f"{_MODELS}/{{model}}", model),
+    Route("POST", "/v1/chat/completions", chat_completions, protocol=CHAT),
 )
 """Every endpoint; the first that matches answers."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Literal
 
@@ -12,6 +12,7 @@ from attrs import define
 from colibri.server.admission import (
     Admission,
     Choose,
+    ClientGone,
     Counters,
     QueueTimeout,
     SchedulerClosed,
@@ -23,10 +24,22 @@ __all__ = ["Affinity", "Scheduler"]
 
 
 class Scheduler:
-    """Waits on `Admission`: one future a ticket, one timer for the nearest deadline."""
+    """Waits on `Admission`: one future a ticket, one timer for the nearest deadline.
 
-    def __init__(self, capacity: int, max_queue: int, queue_timeout: float) -> None:
+    `waited` is told how many seconds each admitted request waited, `held` how long it had its slot.
+    """
+
+    def __init__(
+        self,
+        capacity: int,
+        max_queue: int,
+        queue_timeout: float,
+        waited: Callable[[float], None] = lambda seconds: None,
+        held: Callable[[float], None] = lambda seconds: None,
+    ) -> None:
         self._core = Admission(capacity, max_queue, queue_timeout)
+        self._waited = waited
+        self._held = held
         self._futures: dict[Ticket, asyncio.Future[None]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._idle = asyncio.Event()
@@ -34,7 +47,7 @@ class Scheduler:
 
     @asynccontextmanager
     async def slot(self, wanted: int | None = None, choose: Choose = min) -> AsyncGenerator[Ticket, None]:
-        """Hold a slot for the body; an exception in it counts as failed, a cancellation as cancelled.
+        """Hold a slot for the body; an exception in it counts as failed, a hang-up as cancelled.
 
         Raises:
             QueueFull: too many wait already.
@@ -50,14 +63,16 @@ class Scheduler:
         try:
             self._settle()
             await future
+            self._waited(ticket.waited)
             yield ticket
             outcome = "completed"
-        except (asyncio.CancelledError, GeneratorExit):
+        except (asyncio.CancelledError, GeneratorExit, ClientGone):
             outcome = "cancelled"
             raise
         finally:
             if ticket.state is State.ADMITTED:
                 self._core.leave(ticket, outcome, loop.time())
+                self._held(ticket.held)
             self._settle()
             if not self._core.counters().active:
                 self._idle.set()

@@ -13,6 +13,7 @@ from types import TracebackType
 from aiohttp import web
 
 from colibri.protocols.base import Chunk
+from colibri.server.admission import ClientGone
 from colibri.server.responses import dump
 
 __all__ = ["EventStream"]
@@ -67,7 +68,7 @@ class EventStream:
         """Write one frame a chunk.
 
         Raises:
-            ConnectionError: the client is gone or takes nothing.
+            ClientGone: the client hung up or takes nothing.
         """
         for chunk in chunks:
             data = dump(chunk)
@@ -76,37 +77,53 @@ class EventStream:
             else:
                 await self._write(b"data: %b\n\n" % data)
 
+    async def fail(self, error: Chunk) -> None:
+        """Write an error as the last frame and end the answer."""
+        with suppress(ClientGone):
+            await self.send([error])
+            await self.end()
+
     async def end(self, done: str | None = None) -> None:
-        """Write the last frame, if the protocol has one, and end the answer."""
+        """Write the last frame, if the protocol has one, and end the answer.
+
+        Raises:
+            ClientGone: the client hung up or takes nothing.
+        """
         if done is not None:
             await self._write(f"data: {done}\n\n".encode())
-        await self._stop()
-        await self.response.write_eof()
+        self._stop()
+        try:
+            await self.response.write_eof()
+        except ConnectionError:
+            raise ClientGone from None
 
     async def _write(self, frame: bytes) -> None:
         protocol = self._request.protocol
         if protocol.writing_paused:
             await self._drain()
-        await self.response.write(frame)
+        try:
+            await self.response.write(frame)
+        except ConnectionError:
+            raise ClientGone from None
         self._last = self._clock()
 
     async def _drain(self) -> None:
         try:
             async with asyncio.timeout(self._patience):
                 await self._request.writer.drain()
-        except TimeoutError:
+        except (TimeoutError, ConnectionError):
             if self._request.transport is not None:
                 self._request.transport.abort()
-            raise ConnectionError("the client takes nothing") from None
+            raise ClientGone from None
 
     async def _keep_alive(self) -> None:
-        with suppress(ConnectionError):
+        with suppress(ClientGone):
             while True:
                 await asyncio.sleep(max(0.0, self._last + self._interval - self._clock()))
                 if self._clock() >= self._last + self._interval:
                     await self.send([self._alive()])
 
-    async def _stop(self) -> None:
+    def _stop(self) -> None:
         if self._beat is not None:
             self._beat.cancel()
             self._beat = None
@@ -120,4 +137,4 @@ class EventStream:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        await self._stop()
+        self._stop()
