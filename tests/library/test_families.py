@@ -8,7 +8,7 @@ from attrs import evolve
 
 import colibri
 from colibri.conversation import Reasoning, Text, Thinking, ToolCall, ToolChoice, ToolResult, Turn
-from colibri.errors import RenderError, Where
+from colibri.errors import CheckpointUnknown, RenderError, Where
 from colibri.framing import fold, serve_defaults
 
 FAMILIES = colibri.load([])
@@ -274,6 +274,47 @@ def test_no_template_is_claimed_twice():
     hashes = [digest for name in FAMILIES for digest in FAMILIES[name].identity.template_hashes]
     assert len(hashes) == len(set(hashes))
     assert all(re.fullmatch("[0-9a-f]{64}", digest) for digest in hashes)
+
+
+LAST_QUESTION = "{% if loop.index0 > ns.last_query_index %}"
+CUE = "{% if enable_thinking is defined and enable_thinking is false %}"
+KEPT = "{% if (preserve_thinking is defined and preserve_thinking is true) %}"
+
+
+@pytest.mark.parametrize(
+    ("model_type", "template", "found"),
+    [
+        ("glm_moe_dsa", None, "glm52"),
+        ("glm5_next", None, "glm53"),
+        ("glm4_moe_lite", None, "glm47"),
+        ("mimo_v2", None, "mimo26"),
+        ("qwen4_exp", None, "qwen38"),
+        ("qwen3_5_moe", LAST_QUESTION + CUE, "qwen35"),
+        ("qwen3_5_moe", LAST_QUESTION + KEPT + CUE, "qwen36"),
+        ("qwen3_5", "{% set effort = reasoning_effort|default('xhigh') %}" + KEPT + CUE, "qwen38"),
+        ("olmoe", None, "olmoe"),
+        ("olmoe", "<|assistant|>{% if not loop.last %}", "olmoe"),
+        ("olmoe", "<|assistant|>{% if loop.last and add_generation_prompt %}", "olmoe_0924"),
+    ],
+)
+def test_a_checkpoint_is_told_by_its_model_type_and_then_by_its_template(
+    tmp_path, model_type, template, found
+):
+    assert FAMILIES.identify(checkpoint(tmp_path, model_type, template)).id == found
+
+
+@pytest.mark.parametrize("template", [None, "{{ messages }}", LAST_QUESTION])
+def test_a_shared_model_type_needs_a_template_that_tells(tmp_path, template):
+    with pytest.raises(CheckpointUnknown, match="may be qwen38 or qwen36 or qwen35"):
+        FAMILIES.identify(checkpoint(tmp_path, "qwen3_5_moe", template))
+
+
+def checkpoint(folder, model_type, template):
+    (folder / "config.json").write_text(json.dumps({"model_type": model_type}))
+    (folder / "model.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")
+    if template is not None:
+        (folder / "chat_template.jinja").write_text(template)
+    return folder
 
 
 @every_variant
