@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from pluggy import HookimplMarker, HookspecMarker
 
@@ -21,11 +21,6 @@ hookimpl = HookimplMarker("colibri")
 @hookspec
 def colibri_families() -> Iterable[Family]:  # type: ignore[empty-body]
     """Return the model families that this plugin brings."""
-
-
-@hookspec
-def colibri_engines() -> Mapping[str, Any]:  # type: ignore[empty-body]
-    """Return engine kinds by name: each a callable `(target, **settings) -> Engine`."""
 
 
 @hookspec
