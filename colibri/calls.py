@@ -6,6 +6,7 @@ until they close.
 
 from __future__ import annotations
 
+from json.encoder import encode_basestring
 from typing import TYPE_CHECKING, Protocol
 
 from attrs import define, field
@@ -154,7 +155,7 @@ class StringReader:
 
     def take(self, text: str, start: int, end: int) -> None:
         """See `Reader`."""
-        self._append(ToolCallDelta(self._call.index or 0, json_string(text)[1:-1], start, end))
+        self._append(ToolCallDelta(self._call.index or 0, encode_basestring(text)[1:-1], start, end))
 
     def close(self, at: int) -> None:
         """See `Reader`."""
@@ -190,7 +191,7 @@ class NullReader:
         """See `Reader`."""
         start = self._start if self._start >= 0 else at
         if self._string is None and self._text == "null":
-            self._call.give(self._call.opening() + "null", start, at)
+            self._call.give(self._call.opening() + "null", start, self._end)
             return
         if self._string is None:
             self._string = StringReader(self._call, start)

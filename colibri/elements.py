@@ -120,4 +120,5 @@ class Elements:
             self._string.close(at)
             self._string = None
         else:
+            self._call.key = element.name
             self._call.give(self._call.opening() + element.value(), at, at)

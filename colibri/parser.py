@@ -62,6 +62,7 @@ class Parser:
         self._begin = named or grammar.begin
         self._observer = observer
         self._assembler = Assembler(tools, ids or new_call_id)
+        self._events = self._assembler.events
         self._scanner: Scanner | None = None
         self._lone: dict[str, str] = {}
         self._special: re.Pattern[str] | None = None
@@ -87,7 +88,11 @@ class Parser:
             scanner.feed(text)
         else:
             self._feed_told(scanner, text, authentic=control is True)
-        return self._taken()
+        if self._clip:
+            return self._clipped()
+        taken = self._events.copy()
+        self._events.clear()
+        return taken
 
     def finish(self, reason: str) -> list[Event]:
         """End the reply: `reason` is "stop" or "length". The last event is `Finished`.
@@ -101,7 +106,7 @@ class Parser:
         self._finished = True
         scanner.finish(reason)
         self._assembler.finish(reason, scanner.node, scanner.base)
-        return self._taken()
+        return self._clipped()
 
     def skip(self, count: int) -> list[Event]:
         """Count `count` characters of the raw reply that come before everything fed and mean nothing.
@@ -147,12 +152,10 @@ class Parser:
             elif part:
                 scanner.feed(_SURROGATE.sub("\ufffd", part))
 
-    def _taken(self) -> list[Event]:
-        events = self._assembler.take()
-        if self._clip:
-            clipped = (_clipped(event, self._origin) for event in events)
-            return [event for event in clipped if event is not None]
-        return events
+    def _clipped(self) -> list[Event]:
+        """The new events without what the prompt contributed."""
+        clipped = (_clipped(event, self._origin) for event in self._assembler.take())
+        return [event for event in clipped if event is not None]
 
 
 def _clipped(event: Event, origin: int) -> Event | None:
