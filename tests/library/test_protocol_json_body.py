@@ -62,12 +62,11 @@ def test_bodies_at_the_edge_are_read(raw: bytes) -> None:
     assert decode_body(raw) == json.loads(raw)
 
 
-@given(st.dictionaries(st.text(), JSON, max_size=4))
-def test_every_json_object_means_what_json_says(body: dict[str, Any]) -> None:
-    for ascii_only in (True, False):
-        raw = json.dumps(body, ensure_ascii=ascii_only).encode()
-        try:
-            assert decode_body(raw) == body
-        except ProtocolError as error:
-            assert "NUL" in error.message
-            assert "\\u0000" in raw.decode()
+@given(st.dictionaries(st.text(), JSON, max_size=4), st.booleans())
+def test_every_json_object_means_what_json_says(body: dict[str, Any], ascii_only: bool) -> None:
+    raw = json.dumps(body, ensure_ascii=ascii_only).encode()
+    if b"\\u0000" in raw.replace(b"\\\\", b""):
+        with pytest.raises(ProtocolError, match="NUL"):
+            decode_body(raw)
+    else:
+        assert decode_body(raw) == body
