@@ -1,44 +1,28 @@
 """Chat templates, rendered byte for byte as Hugging Face's `apply_chat_template` renders them.
 
-The environment is jinja's immutable sandbox with trim_blocks, lstrip_blocks and loop controls; `tojson`
-neither escapes nor sorts; `raise_exception`, `strftime_now` and the `generation` tag are there
-(transformers 5.24, utils/chat_template_utils.py). Text in messages is only ever a value: nothing of it is
-compiled or executed.
+Text in messages is only ever a value: nothing of it is compiled or executed.
 """
 
 from __future__ import annotations
 
-import json
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, TypeAlias
 
 from attrs import frozen
-from jinja2 import (
-    DictLoader,
-    Environment,
-    Template,
-    TemplateError,
-    TemplateNotFound,
-    TemplateSyntaxError,
-    nodes,
-)
-from jinja2.exceptions import SecurityError
-from jinja2.ext import Extension, loopcontrols
-from jinja2.parser import Parser
-from jinja2.sandbox import ImmutableSandboxedEnvironment
-from jinja2.utils import Namespace
+from jinja2 import Template, TemplateError, TemplateNotFound, TemplateSyntaxError
 
 from colibri.errors import FamilyFileError, RenderError, Where
 from colibri.messages import REASONING_KEYS
 from colibri.provenance import Segment
-from colibri.traced import traced
+from colibri.sandbox import ChatEnvironment, Clock
+from colibri.traced_values import traced
+from colibri.tracing import TracedEnvironment, segments_of
 
-__all__ = ["ChatTemplate", "Clock", "Prepare"]
+__all__ = ["ChatTemplate", "Prepare"]
 
-Clock: TypeAlias = Callable[[], datetime]
 Messages: TypeAlias = Sequence[dict[str, Any]]
 Prepare: TypeAlias = Callable[[list[dict[str, Any]], Mapping[str, Any]], list[dict[str, Any]]]
 """Rearranges messages before the template sees them: takes them and the other template variables."""
@@ -130,24 +114,18 @@ class ChatTemplate:
 
     @cached_property
     def _plain(self) -> Template:
-        environment = chat_environment(ImmutableSandboxedEnvironment, self._loader, self._clock)
         try:
-            return environment.from_string(self.source)
+            return ChatEnvironment(self._loader, self._clock).from_string(self.source)
         except TemplateSyntaxError as error:
             raise _broken(self.name, error) from None
 
     @cached_property
     def _traced(self) -> Template:
-        from colibri.tracing import TracedEnvironment
-
-        environment = chat_environment(TracedEnvironment, self._loader, self._clock)
-        environment.trace_filters()
-        return environment.from_string(self.source)
+        return TracedEnvironment(self._loader, self._clock).from_string(self.source)
 
     def _run(self, call: _Call) -> str:
-        template = self._plain
         try:
-            return self._text(template, call.messages, call.variables)
+            return str(self._text(self._plain, call.messages, call.variables))
         except RenderError:
             raise
         except (TemplateSyntaxError, TemplateNotFound) as error:
@@ -156,14 +134,13 @@ class ChatTemplate:
             raise _refusal(self.name, error, call.messages) from error
 
     def _segments(self, call: _Call, text: str, length: int) -> tuple[Segment, ...]:
-        from colibri.tracing import segments_of
-
-        unknown = (Segment(0, length, "derived"),) if length else ()
         try:
-            traced = self._text(self._traced, *call.traced())
+            followed = self._text(self._traced, *call.traced())
         except Exception:  # whatever it is, the plain render has given the text
-            return unknown
-        return segments_of(traced, length) if traced == text else unknown
+            followed = None
+        if followed == text:
+            return segments_of(followed, length)
+        return (Segment(0, length, "derived"),) if length else ()
 
     def _text(self, template: Template, messages: list[dict[str, Any]], variables: dict[str, Any]) -> Any:
         if self._prepare is not None:
@@ -256,83 +233,6 @@ def _with_open_end(messages: Messages, key: str) -> tuple[list[dict[str, Any]], 
         f"the last message has no text in {key!r} to continue; end the conversation with an assistant's text",
         where=Where(turn=len(messages) - 1) if messages else None,
     )
-
-
-def chat_environment(base: type[Environment], loader: Mapping[str, str], clock: Clock) -> Environment:
-    """An environment of class `base`, a sandbox, with everything that chat templates may use."""
-    environment = base(
-        trim_blocks=True,
-        lstrip_blocks=True,
-        extensions=[GenerationTag, loopcontrols],
-        loader=DictLoader(loader) if loader else None,
-    )
-    environment.filters["tojson"] = to_json
-    environment.globals.update(
-        raise_exception=_raise_exception,
-        strftime_now=lambda format: clock().strftime(format),
-        dict=_DictMaker(),
-        namespace=_GuardedNamespace,
-    )
-    return environment
-
-
-def to_json(
-    value: Any,
-    ensure_ascii: bool = False,
-    indent: int | str | None = None,
-    separators: tuple[str, str] | None = None,
-    sort_keys: bool = False,
-) -> str:
-    """The filter `tojson`: JSON as it is, with nothing escaped for HTML and keys in their own order."""
-    return json.dumps(
-        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
-    )
-
-
-class GenerationTag(Extension):
-    """`{% generation %}…{% endgeneration %}`, which marks what the model writes; the text is unchanged."""
-
-    tags: set[str] = {"generation"}  # noqa: RUF012 - declared so by jinja
-
-    def parse(self, parser: Parser) -> nodes.Node:
-        """Read the body as a scope of its own: names set inside stay inside."""
-        line = next(parser.stream).lineno
-        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
-        return nodes.Scope(body, lineno=line)
-
-
-class _DictMaker:
-    """What templates know as `dict`."""
-
-    def __call__(self, *args: Any, **kwargs: Any) -> dict[Any, Any]:
-        return dict(*args, **kwargs)
-
-    def fromkeys(self, *args: Any) -> dict[Any, Any]:
-        return dict.fromkeys(*args)
-
-
-class _GuardedNamespace(Namespace):
-    """What templates know as `namespace`: it holds no name that starts with an underscore."""
-
-    def __init__(*args: Any, **kwargs: Any) -> None:
-        self, *mappings = args
-        attributes = dict(*mappings, **kwargs)
-        for name in attributes:
-            _check_name(name)
-        Namespace.__init__(self, attributes)
-
-    def __setitem__(self, name: str, value: Any) -> None:
-        _check_name(name)
-        super().__setitem__(name, value)
-
-
-def _check_name(name: str) -> None:
-    if name.startswith("_"):
-        raise SecurityError(f"a namespace holds no name that starts with an underscore, such as {name!r}")
-
-
-def _raise_exception(message: str) -> NoReturn:
-    raise TemplateError(message)
 
 
 def _broken(name: str, error: TemplateSyntaxError | TemplateNotFound) -> FamilyFileError:

@@ -8,50 +8,37 @@ is missing here can lose a label but never forge one.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import wraps
-from json.encoder import encode_basestring, encode_basestring_ascii
 from string import Formatter
-from typing import Any, TypeAlias
+from typing import Any
 
 from jinja2 import nodes, pass_eval_context
 from jinja2.filters import do_join
 from jinja2.runtime import Context
-from jinja2.sandbox import ImmutableSandboxedEnvironment, SandboxedFormatter
+from jinja2.sandbox import SandboxedFormatter
 from jinja2.visitor import NodeTransformer
 
 from colibri.messages import Path
 from colibri.provenance import Segment
-from colibri.traced import (
-    Run,
-    TracedDict,
-    TracedFloat,
-    TracedInt,
-    TracedList,
-    TracedMarkup,
-    TracedStr,
-    derived,
-    joined,
-)
+from colibri.sandbox import ChatEnvironment, Clock, to_json
+from colibri.traced_text import Placed, Run, TracedMarkup, TracedStr, derived, joined, made_from
+from colibri.traced_values import plain
 
 __all__ = ["TracedEnvironment", "segments_of"]
 
 
-class TracedEnvironment(ImmutableSandboxedEnvironment):
+class TracedEnvironment(ChatEnvironment):
     """Renders to a `TracedStr`."""
 
     concat = staticmethod(joined)
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def __init__(self, loader: Mapping[str, str], clock: Clock) -> None:
+        super().__init__(loader, clock)
         self._constants = 0
-
-    def trace_filters(self) -> None:
-        """Make all filters keep labels, once they are all registered."""
         own = {"indent": _indent, "join": _join, "safe": _safe, "tojson": _to_json}
-        self.filters |= {name: _guarded(function) for name, function in self.filters.items()} | own
-        self.filters |= {"traced concat": joined_values, "traced loop": _enter}
+        self.filters = {name: _guarded(function) for name, function in self.filters.items()} | own
+        self.filters |= {"traced concat": _concat, "traced loop": _enter}
 
     def constant(self, text: TracedStr) -> nodes.Expr:
         """An expression that is `text`."""
@@ -166,13 +153,13 @@ def segments_of(text: TracedStr, length: int) -> tuple[Segment, ...]:
     return tuple(segments)
 
 
-def joined_values(values: Iterable[Any]) -> TracedStr:
+def _concat(values: Iterable[Any]) -> TracedStr:
     """What `~` gives."""
     return joined([str(value) for value in values])
 
 
 def _enter(item: Any, loop: int) -> str:
-    return TracedStr("", [(0, "enter", item._path, loop)]) if isinstance(item, TracedDict) else ""
+    return TracedStr("", [(0, "enter", item._path, loop)]) if isinstance(item, Placed) else ""
 
 
 def _guarded(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -230,99 +217,9 @@ def _formatted(formatter: Formatter, template: TracedStr, args: Sequence[Any], k
     return joined(pieces)
 
 
-def _to_json(
-    value: Any,
-    ensure_ascii: bool = False,
-    indent: int | str | None = None,
-    separators: tuple[str, str] | None = None,
-    sort_keys: bool = False,
-) -> TracedStr:
-    text = json.dumps(
-        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
-    )
-    walk = _JsonWalk(ensure_ascii, indent, separators, sort_keys)
-    walk.visit(value, ("computed", ()), 0)
-    result = TracedStr(text, walk.runs)
-    return result if sum(run[0] for run in walk.runs) == len(text) else derived(text, value)
-
-
-Label: TypeAlias = tuple[str, Path]
-
-
-def _label(value: Any) -> Label:
-    """What can be said of text that is made from `value` alone."""
-    if isinstance(value, TracedDict | TracedList | TracedInt | TracedFloat):
-        return "value", value._path
-    if isinstance(value, TracedStr) and len(value._runs) == 1:
-        return value._runs[0][1:3]
-    return derived("-", value)._runs[0][1:3]
-
-
-class _JsonWalk:
-    """Counts the characters that JSON takes for each value.
-
-    Strings without escapes keep their runs; punctuation, keys, True and None belong to their container.
-    """
-
-    def __init__(
-        self,
-        ensure_ascii: bool,
-        indent: int | str | None,
-        separators: tuple[str, str] | None,
-        sort_keys: bool,
-    ) -> None:
-        comma, colon = separators or ((", ", ": ") if indent is None else (",", ": "))
-        self.runs: list[Run] = []
-        self._quoted = encode_basestring_ascii if ensure_ascii else encode_basestring
-        self._comma, self._colon = len(comma), len(colon)
-        self._width = None if indent is None else len(indent) if isinstance(indent, str) else indent
-        self._sorted = sort_keys
-
-    def visit(self, value: Any, owner: Label, depth: int) -> None:
-        """Add the runs of `value`, which stands in the container `owner`, `depth` containers deep."""
-        match value:
-            case str():
-                self._string(value, owner)
-            case dict():
-                items = sorted(value.items()) if self._sorted else value.items()
-                self._container(value, [*items], depth)
-            case list() | tuple():
-                self._container(value, [(None, inner) for inner in value], depth)
-            case TracedInt() | TracedFloat():
-                self._glue(len(json.dumps(value)), _label(value))
-            case _:
-                self._glue(len(json.dumps(value)), owner)
-
-    def _glue(self, length: int, owner: Label) -> None:
-        kind, path = owner
-        if self.runs and self.runs[-1][1:] == (kind, path, None):
-            length += self.runs.pop()[0]
-        self.runs.append((length, kind, path, None))
-
-    def _string(self, value: str, owner: Label) -> None:
-        text = self._quoted(value)
-        own = _label(value)
-        if len(text) == len(value) + 2 and isinstance(value, TracedStr):
-            quotes = owner if owner[0] == "value" else own
-            self._glue(1, quotes)
-            self.runs += value._runs
-            self._glue(1, quotes)
-        else:
-            self._glue(len(text), own)
-
-    def _container(self, value: Any, items: list[tuple[Any, Any]], depth: int) -> None:
-        owner = _label(value)
-        if not items:
-            self._glue(2, owner)
-            return
-        margin = self._margin(depth + 1)
-        for number, (key, inner) in enumerate(items):
-            before = (self._comma if number else 1) + margin
-            if isinstance(value, dict):
-                before += len(self._quoted(key if isinstance(key, str) else str(key))) + self._colon
-            self._glue(before, owner)
-            self.visit(inner, owner, depth + 1)
-        self._glue(self._margin(depth) + 1, owner)
-
-    def _margin(self, depth: int) -> int:
-        return 0 if self._width is None else 1 + max(self._width, 0) * depth
+def _to_json(value: Any, *args: Any, **options: Any) -> TracedStr:
+    text = to_json(plain(value), *args, **options)
+    if isinstance(value, TracedStr) and len(text) == len(value) + 2:  # nothing had to be escaped
+        quote = made_from(text[:1], value)
+        return joined([quote, value, quote])
+    return made_from(text, value)

@@ -1,8 +1,8 @@
-"""Values that remember where they came from: strings with runs, and the dicts, lists and numbers round them.
+"""Strings that remember where their characters came from.
 
-They behave as the plain ones do. Every method first computes the plain result and only then labels it, and
-what is not known here gives a plain string, which counts as computed: a forgotten method loses a label,
-it never forges one.
+They behave as plain ones do: every method first computes the plain result and only then labels it. What is
+not known here gives a plain string, which counts as computed: a forgotten method loses a label, it never
+forges one.
 """
 
 from __future__ import annotations
@@ -15,20 +15,9 @@ from typing import Any, Self, SupportsIndex, TypeAlias
 from markupsafe import escape
 
 from colibri.messages import Path
-from colibri.provenance import Kind, Span
+from colibri.provenance import Span
 
-__all__ = [
-    "Run",
-    "TracedDict",
-    "TracedFloat",
-    "TracedInt",
-    "TracedList",
-    "TracedMarkup",
-    "TracedStr",
-    "derived",
-    "joined",
-    "traced",
-]
+__all__ = ["Placed", "Run", "TracedMarkup", "TracedStr", "derived", "joined", "made_from"]
 
 Run: TypeAlias = tuple[int, str, Path, int | None]
 """Length, kind, path, and offset into the value or None.
@@ -38,28 +27,11 @@ with the path of its item, or "leave".
 """
 
 
-def traced(value: Any, path: Path, kind: Kind = "value") -> Any:
-    """The value, with everything in it labelled by its path; what JSON does not know is left as it is."""
-    match value:
-        case str():
-            return TracedStr(value, [(len(value), kind, path, 0)] if value else [])
-        case dict():
-            items = {
-                traced(key, (*path, key, "@key")) if isinstance(key, str) else key: traced(
-                    inner, (*path, key)
-                )
-                for key, inner in value.items()
-            }
-            return TracedDict(items, path)
-        case list() | tuple():
-            return TracedList([traced(inner, (*path, index)) for index, inner in enumerate(value)], path)
-        case bool():
-            return value
-        case int():
-            return TracedInt(value, path)
-        case float():
-            return TracedFloat(value, path)
-    return value
+class Placed:
+    """Any other value that knows the path it came from."""
+
+    __slots__ = ()
+    _path: Path
 
 
 def joined(pieces: Iterable[str]) -> TracedStr:
@@ -69,6 +41,16 @@ def joined(pieces: Iterable[str]) -> TracedStr:
     for piece in pieces:
         runs += _runs(piece)
     return TracedStr("".join(pieces), runs)
+
+
+def made_from(text: str, value: Any) -> TracedStr:
+    """Text that is a function of one value, such as its JSON."""
+    if isinstance(value, Placed):
+        return TracedStr(text, [(len(text), "value", value._path, None)])
+    if isinstance(value, TracedStr) and len(value._runs) == 1:
+        _, kind, path, _ = value._runs[0]
+        return TracedStr(text, [(len(text), kind, path, None)])
+    return derived(text, value)
 
 
 def derived(text: str, *sources: Any) -> TracedStr:
@@ -87,7 +69,7 @@ def _paths(value: Any) -> Iterator[Path]:
     match value:
         case TracedStr():
             yield from (run[2] for run in value._runs if run[0] and run[1] not in ("format", "computed"))
-        case TracedDict() | TracedList() | TracedInt() | TracedFloat():
+        case Placed():
             yield value._path
         case dict():
             for inner in value.values():
@@ -331,69 +313,3 @@ def _percent(template: TracedStr, values: Any) -> TracedStr | None:
         made = str(value) if match.group() == "%s" else derived(str.__mod__(match.group(), (value,)), value)
         pieces.append(made)
     return joined([*pieces, template._cut(at, len(template))])
-
-
-class TracedDict(dict[Any, Any]):
-    """A dict that knows its path; `|` keeps it."""
-
-    __slots__ = ("_path",)
-    _path: Path
-
-    def __init__(self, items: Mapping[Any, Any], path: Path) -> None:
-        dict.__init__(self, items)
-        self._path = path
-
-    def __or__(self, other: Any) -> TracedDict:
-        return TracedDict(dict.__or__(self, other), self._path)
-
-    def __repr__(self) -> TracedStr:
-        text = dict.__repr__(self)
-        return TracedStr(text, [(len(text), "value", self._path, None)])
-
-
-class TracedList(list[Any]):
-    """A list that knows its path."""
-
-    __slots__ = ("_path",)
-    _path: Path
-
-    def __init__(self, items: Iterable[Any], path: Path) -> None:
-        list.__init__(self, items)
-        self._path = path
-
-    def __repr__(self) -> TracedStr:
-        text = list.__repr__(self)
-        return TracedStr(text, [(len(text), "value", self._path, None)])
-
-
-class TracedInt(int):
-    """A whole number that knows its path."""
-
-    _path: Path
-
-    def __new__(cls, value: int, path: Path) -> Self:
-        """Make a number that came from `path`."""
-        self = int.__new__(cls, value)
-        self._path = path
-        return self
-
-    def __str__(self) -> TracedStr:
-        text = int.__repr__(self)
-        return TracedStr(text, [(len(text), "value", self._path, None)])
-
-
-class TracedFloat(float):
-    """A number that knows its path."""
-
-    __slots__ = ("_path",)
-    _path: Path
-
-    def __new__(cls, value: float, path: Path) -> Self:
-        """Make a number that came from `path`."""
-        self = float.__new__(cls, value)
-        self._path = path
-        return self
-
-    def __str__(self) -> TracedStr:
-        text = float.__repr__(self)
-        return TracedStr(text, [(len(text), "value", self._path, None)])
