@@ -40,7 +40,9 @@ def write_reply(reply: Reply) -> None:
     """The folded reply for a person to read, each part under its name."""
     parts = [("reasoning", reply.reasoning), ("content", reply.content)]
     parts += [("tool call", f"{call.name} {call.arguments}") for call in reply.tool_calls]
-    parts += [("broken tool call", event_line(broken).strip()) for broken in reply.broken]
+    parts += [
+        (f"tool call, {broken.reason}", f"{broken.name or '?'} {broken.arguments}") for broken in reply.broken
+    ]
     for name, text in (*parts, ("finish reason", reply.finish_reason)):
         if text:
             click.echo(f"{click.style(f'[{name}]', bold=True)}\n{text}")

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import logging
 import os
+import shlex
+import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
+from colibri_engine.api import Engine
 
-from colibri.cli.common import disable_plugin, find_model, load_registry
-from colibri.server.settings import SETTINGS, Setting, load_settings
+from colibri.cli.common import disable_plugin, find_family, find_model, load_registry
+from colibri.engines import open_engine
+from colibri.family import Family
+from colibri.server.run import run_server
+from colibri.server.settings import SETTINGS, Setting, Settings, load_settings
 
 __all__ = ["command"]
 
@@ -47,4 +56,33 @@ def command(ctx: click.Context, /, config: str | None, **flags: Any) -> None:
     Each setting is also an environment variable, shown in brackets, and a key of the --config file.
     """
     settings = load_settings(config, os.environ, flags)
-    print(settings, find_model, load_registry)
+    path = find_model(settings.model)
+    family = find_family(load_registry(ctx), settings.family, path)
+
+    async def load() -> Engine:
+        return await asyncio.to_thread(
+            open_engine,
+            path,
+            family,
+            context=settings.context,
+            threads=settings.threads,
+            slots=settings.kv_slots,
+        )
+
+    logging.basicConfig(format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    run_server(settings, family, load, lambda url: _announce(settings, family, url))
+
+
+def _announce(settings: Settings, family: Family, url: str) -> None:
+    """Tell where the server listens and how to try it."""
+    body = json.dumps(
+        {"model": settings.model_id or family.id, "messages": [{"role": "user", "content": "Hello"}]}
+    )
+    headers = ["Content-Type: application/json"]
+    if settings.api_key or settings.api_key_file:
+        headers.append("Authorization: Bearer KEY")
+    words = ["curl", f"{url}/v1/chat/completions"]
+    for header in headers:
+        words += ["-H", header]
+    click.echo(f"serving {family.title} at {url}/v1\n{shlex.join([*words, '-d', body])}")
+    sys.stdout.flush()
