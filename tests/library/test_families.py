@@ -378,3 +378,37 @@ def test_a_prompt_starts_with_the_one_before_and_its_reply(name, thinking):
 def test_a_format_that_rewrites_the_past_is_said_to(name, thinking):
     assert not rests_on_the_past(name, thinking)
     assert FAMILIES[name].features.prefix_stable != "always"
+
+
+def written_and_next(name, thinking, tools, answer):
+    """A prompt, the answer to it in the format's own words, and the prompt of the turn that follows."""
+    family = FAMILIES[name]
+    following = (Turn("tool", (ToolResult("a", (Text("Sun."),)),)),) if tools else (user("Two?"),)
+    asked = conversation(user("One?"), tools=tools, thinking=thinking)
+    said = evolve(asked, turns=(*asked.turns, answer))
+    first, whole = family.render(asked), family.render(said, cue=False).text
+    reply = whole[len(first.text) :]
+    cut = max((reply.rfind(token) for token in family.stops.tokens), default=-1)
+    later = family.render(evolve(said, turns=(*said.turns, *following)))
+    return family.extend(first, reply if cut < 0 else reply[:cut], following), later
+
+
+@pytest.mark.parametrize(("name", "thinking"), STABLE)
+@pytest.mark.parametrize("call", [False, True])
+def test_a_stable_prompt_is_extended_to_what_would_be_rendered(name, thinking, call):
+    if call and not FAMILIES[name].features.tools:
+        pytest.skip("the format has no calls")
+    off = thinking.enabled is False or FAMILIES[name].features.thinking == "none"
+    calls = (ToolCall("weather", '{"city": "Rome"}', "a"),) if call else ()
+    answer = assistant("Yes.", reasoning=None if off else "Because.", calls=calls)
+    extended, rendered = written_and_next(name, thinking, [WEATHER] if call else [], answer)
+    assert extended.text == rendered.text
+    assert extended.start == rendered.start
+
+
+@pytest.mark.parametrize(("name", "thinking"), UNSTABLE)
+def test_a_prompt_whose_past_is_rewritten_is_not_extended(name, thinking):
+    off = thinking.enabled is False
+    answer = assistant("Yes.", reasoning=None if off else "Because.")
+    extended, _ = written_and_next(name, thinking, [], answer)
+    assert extended is None
