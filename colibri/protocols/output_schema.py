@@ -15,7 +15,7 @@ import jsonschema_rs
 from colibri.protocols.base import ProtocolError, WireError
 from colibri.protocols.fields import mapping, refuse
 
-__all__ = ["check_content", "compile_schema", "schema_of_format"]
+__all__ = ["check_content", "compile_schema", "misfit", "schema_of_format"]
 
 _BACKTRACK_LIMIT = 100_000
 
@@ -68,9 +68,20 @@ def check_content(content: str, schema: Mapping[str, Any]) -> None:
         value = json.loads(content)
     except (ValueError, RecursionError):
         raise _misfit("it is not JSON") from None
-    for error in compile_schema("response_format", schema).iter_errors(value):
-        place = ".".join(str(step) for step in error.instance_path)
-        raise _misfit(f"at {place}: {error.message}" if place else error.message)
+    reason = misfit(value, schema)
+    if reason is not None:
+        raise _misfit(reason)
+
+
+def misfit(value: Any, schema: Mapping[str, Any]) -> str | None:
+    """Why the decoded JSON `value` does not fit a schema that has been compiled before; None if it does."""
+    try:
+        for error in compile_schema("schema", schema).iter_errors(value):
+            place = ".".join(str(step) for step in error.instance_path)
+            return f"at {place}: {error.message}" if place else error.message
+    except UnicodeEncodeError:
+        return "a string holds an unpaired surrogate"
+    return None
 
 
 def _misfit(reason: str) -> ProtocolError:

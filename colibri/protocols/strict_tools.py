@@ -8,7 +8,7 @@ from typing import Any
 
 from colibri.conversation import Tool
 from colibri.protocols.base import ProtocolError, WireError
-from colibri.protocols.output_schema import compile_schema
+from colibri.protocols.output_schema import compile_schema, misfit
 
 __all__ = ["check_calls", "check_declarations"]
 
@@ -70,8 +70,9 @@ def _check_arguments(name: str, text: str, schema: Mapping[str, Any]) -> None:
         inner = schema["properties"][argument]
         if isinstance(value, float) and isinstance(inner, Mapping) and inner.get("type") == "integer":
             raise _invalid(f"argument {argument!r} of {name!r} is not an integer")
-    for error in compile_schema("tools", schema).iter_errors(arguments):
-        raise _invalid(f"arguments of {name!r} do not fit their schema: {error.message[:300]}")
+    reason = misfit(arguments, schema)
+    if reason is not None:
+        raise _invalid(f"arguments of {name!r} do not fit their schema: {reason[:300]}")
 
 
 class _Repeated(Exception):

@@ -254,6 +254,9 @@ SCHEMA = {
         ("", "stop", False),
         ('{"a": 1} and more', "stop", False),
         ('{"a": 1, "s": "' + "a" * 60 + '!"}', "stop", False),
+        ('{"a": 1, "\\ud800": 1}', "stop", False),
+        ('{"a": NaN}', "stop", False),
+        ('{"a": ' + "[" * 100_000, "stop", False),
         ('{"a": ', "length", True),
     ],
 )
