@@ -26,7 +26,6 @@ extensions = [
 ]
 
 setup(
-    packages=find_packages(include=["colibri", "colibri.*"])
-    + ["colibri_engine"],
+    packages=[*find_packages(include=["colibri", "colibri.*"]), "colibri_engine"],
     ext_modules=cythonize(extensions, language_level=3, include_path=["engine"]) if extensions else [],
 )

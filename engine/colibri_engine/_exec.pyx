@@ -12,7 +12,7 @@ from ._moe cimport add_moe
 from ._pool cimport Pool
 from ._program cimport Acts, Batch, Program
 
-from .errors import JobError, SpecError
+from .errors import EngineFailed, JobError, SpecError
 from .spec import GLU, GQA, MoE, validate
 
 
@@ -49,7 +49,7 @@ cdef class Executor:
         SpecError: the description does not fit the checkpoint, or sizes the kernels cannot handle.
     """
 
-    cdef readonly int64_t vocab, context, max_rows, max_wanted
+    cdef readonly int64_t vocab, context, max_rows, max_wanted, weight_bytes, state_bytes
     cdef readonly int threads
     cdef Program program
     cdef Pool pool
@@ -72,6 +72,8 @@ cdef class Executor:
         self.memory.append(Memory(max_wanted * spec.vocab * sizeof(float)))
         self.logits = <float *>(<Memory>self.memory[4]).at
         self.build(spec)
+        self.weight_bytes, self.state_bytes = self.program.weight_bytes, self.program.state_bytes
+        self.program.source = None
 
     cdef int build(self, spec) except -1:
         cdef Program program = self.program
@@ -91,19 +93,19 @@ cdef class Executor:
         add_norm(program, spec.final_norm, x, final, WANTED)
         return add_linear(program, final, [head], [<size_t>self.logits], spec.vocab, WANTED)
 
-    @property
-    def weight_bytes(self):
-        """Bytes of memory the matrices take."""
-        return self.program.weight_bytes
-
-    @property
-    def state_bytes(self):
-        """Bytes of memory one slot takes when it is full."""
-        return self.program.state_bytes
-
     def new_state(self):
         """The memory of one more slot."""
-        return State(self.program)
+        return State(self.opened())
+
+    def close(self):
+        """Free the weights; nothing runs afterwards. Not while a step runs."""
+        self.program = None
+        self.pool.cancel(True)
+
+    cdef Program opened(self):
+        if self.program is None:
+            raise EngineFailed("the engine is closed")
+        return self.program
 
     def cancel(self, bint cancelled=True):
         """End the present step between two layers; steps end at once until `cancel(False)`."""
@@ -113,14 +115,15 @@ cdef class Executor:
         """One step: row i is tokens[i] at positions[i] of the slot states[i].
 
         Every earlier position of the slot is already there or a row of this step. Returns the logits
-        [len(wanted), vocab] of the rows `wanted`, in memory that the next step overwrites; None if the
-        step was cancelled, and then it can be repeated.
+        [vocab] of each row in `wanted`, in memory that the next step overwrites; None if the step was
+        cancelled, and then it can be repeated.
 
         Raises:
             JobError: too many rows, a token outside the vocabulary or a position outside the context.
         """
         cdef int64_t n = len(tokens), i, token, position
         cdef State state
+        cdef Program program = self.opened()
         if not 0 < n <= self.max_rows or len(wanted) > self.max_wanted:
             raise JobError(
                 f"a step of {n} rows with {len(wanted)} logit rows; this engine takes up to {self.max_rows}"
@@ -140,12 +143,10 @@ cdef class Executor:
                 raise JobError(f"row {wanted[i]} is not one of the step's {n} rows")
             self.batch.want[i] = wanted[i]
         with nogil:
-            self.pool.run(self.program.ops, self.program.count, &self.batch)
+            self.pool.run(program.ops, program.count, &self.batch)
         if self.pool.cancelled():
             return None
-        if not self.batch.wanted:
-            return memoryview(b"")
-        return memoryview(<float[: self.batch.wanted, : self.vocab]>self.logits)
+        return [memoryview(<float[: self.vocab]>(self.logits + i * self.vocab)) for i in range(self.batch.wanted)]
 
 
 def check(spec):

@@ -182,7 +182,7 @@ cdef int add_moe(Program program, spec, norm, float *x) except -1:
     cdef list gates = [program.matrix(expert.gate) for expert in experts]
     cdef list ups = [program.matrix(expert.up) for expert in experts]
     cdef list downs = [program.matrix(expert.down) for expert in experts]
-    cdef Acts inner = program.acts("normed", router.c.cols, any(is_quantised([router, *gates, *ups])))
+    cdef Acts inner = program.acts("normed", router.c.cols, any_quantised([router, *gates, *ups]))
     cdef Moe *to = <Moe *>program.args(sizeof(Moe))
     cdef int64_t width = spec.experts.width
     to.k, to.inner, to.x = program.k, inner.c, x
@@ -190,7 +190,7 @@ cdef int add_moe(Program program, spec, norm, float *x) except -1:
     to.width, to.hidden = width, router.c.cols
     to.gate, to.up, to.down = pointers(program, gates), pointers(program, ups), pointers(program, downs)
     to.product = quantise_args(
-        program, program.acts(f"uses {to.top_k}", to.top_k * width, any(is_quantised(downs)))
+        program, program.acts(f"uses {to.top_k}", to.top_k * width, any_quantised(downs))
     )
     to.product.acts.cols = width
     to.scores = program.buffer("router", to.experts)
@@ -213,6 +213,10 @@ cdef int add_moe(Program program, spec, norm, float *x) except -1:
     return program.add(row_chunks, run_sum, to, PLAIN)
 
 
-def is_quantised(matrices):
-    """Of each matrix, whether its products need quantised activations."""
-    return [(<Matrix?>matrix).quantised for matrix in matrices]
+cdef bint any_quantised(list matrices):
+    """Whether a product with one of the matrices needs quantised activations."""
+    cdef Matrix matrix
+    for matrix in matrices:
+        if matrix.quantised:
+            return True
+    return False

@@ -37,9 +37,7 @@ class Weights:
         return memoryview(self._data[name])
 
 
-def random_matrix(
-    rng: np.random.Generator, dtype: str, rows: int, cols: int, spread: float = 1.0
-) -> bytes:
+def random_matrix(rng: np.random.Generator, dtype: str, rows: int, cols: int, spread: float = 1.0) -> bytes:
     """A matrix's bytes as a checkpoint stores them, with values of about this size."""
     values = rng.normal(scale=spread, size=(rows, cols)).astype(np.float32)
     if dtype == "F32":

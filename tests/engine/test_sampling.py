@@ -37,13 +37,17 @@ def softmax(logits: np.ndarray) -> np.ndarray:
     return e / e.sum()
 
 
-def distribution(params: SamplingParams, logits: np.ndarray, prompt: list[int], reply: list[int]) -> dict[int, float]:
+def distribution(
+    params: SamplingParams, logits: np.ndarray, prompt: list[int], reply: list[int]
+) -> dict[int, float]:
     """What a token's probability ought to be, written the plain way with full sorts."""
     x = logits.astype(np.float64)
     for token, value in params.logit_bias.items():
         x[token] += value
     for token in set((prompt + reply)[-REPETITION_WINDOW:]):
-        x[token] = x[token] / params.repetition_penalty if x[token] > 0 else x[token] * params.repetition_penalty
+        x[token] = (
+            x[token] / params.repetition_penalty if x[token] > 0 else x[token] * params.repetition_penalty
+        )
     for token, count in Counter(reply).items():
         x[token] -= params.presence_penalty + count * params.frequency_penalty
     kept = sorted(range(len(x)), key=lambda i: (-x[i], i))

@@ -187,7 +187,11 @@ class Network:
         for layer in self.spec.layers:
             x = x + self.attention(layer.mixer, self.norm(layer.norm1, x))
             inner = self.norm(layer.norm2, x)
-            x = self.mixture(layer.ffn, inner, x) if isinstance(layer.ffn, MoE) else x + self.glu(layer.ffn, inner)
+            x = (
+                self.mixture(layer.ffn, inner, x)
+                if isinstance(layer.ffn, MoE)
+                else x + self.glu(layer.ffn, inner)
+            )
         return self.product(self.spec.head, self.norm(self.spec.final_norm, x))
 
     def glu(self, ffn: GLU, x: Array) -> Array:

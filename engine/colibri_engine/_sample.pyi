@@ -1,0 +1,16 @@
+from collections.abc import Sequence
+
+from typing_extensions import Buffer
+
+from .api import SamplingParams
+
+REPETITION_WINDOW: int
+MAX_CANDIDATES: int
+
+class Sampler:
+    def __init__(self, params: SamplingParams, seed: int, tokens: Sequence[int], vocab: int) -> None: ...
+    def accept(self, token: int) -> None: ...
+    def choose(self, logits: Buffer, position: int) -> int: ...
+
+def uniform(seed: int, position: int) -> float: ...
+def read_out(logits: Buffer, token: int, k: int) -> tuple[float, list[tuple[int, float]]]: ...

@@ -1,0 +1,224 @@
+"""The engine in this process: one thread owns the model, asyncio talks to it through queues."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import queue
+import threading
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from os import PathLike
+from typing import Any, Final
+
+try:
+    from ._exec import Executor
+    from ._kernels import cpu_level
+    from ._sample import MAX_CANDIDATES
+except ImportError as error:
+    raise ImportError(
+        "the compiled modules of colibri_engine are missing or were built for another Python;"
+        f" install the package again, with a C compiler, to build them ({error})"
+    ) from error
+
+from .api import Capabilities, Done, EngineEvent, Job, Piece
+from .batch import MAX_ROWS, MAX_WANTED
+from .checkpoint import Checkpoint, open_checkpoint
+from .errors import ContextLengthExceeded, EngineError, EngineFailed, JobError, SpecError
+from .limits import SAMPLING_RANGES, check_job
+from .scheduler import Scheduler, Ticket
+from .spec import ArchSpec
+from .tokenizer import Tokenizer, load_tokenizer
+
+__all__ = ["MAX_SLOTS", "LocalEngine", "open_local"]
+
+MAX_SLOTS: Final = 16
+
+_CLOSED: Final = "the engine is closed"
+_LOG: Final = logging.getLogger(__name__)
+
+
+def open_local(
+    model: str | PathLike[str] | Checkpoint,
+    spec: ArchSpec,
+    *,
+    context: int | None = None,
+    threads: int | None = None,
+    slots: int = 1,
+) -> LocalEngine:
+    """Load a model into this process.
+
+    model: a checkpoint's path, or the open checkpoint, which can be closed afterwards. context:
+    positions a slot holds, by default as many as the network was made for. threads: by default one
+    for each CPU that this process may use. slots: conversations at a time, 1 to 16.
+
+    Raises:
+        EngineError: the checkpoint is damaged, the description does not fit it, or an argument is out
+            of range.
+    """
+    if not isinstance(model, Checkpoint):
+        with open_checkpoint(model) as checkpoint:
+            return open_local(checkpoint, spec, context=context, threads=threads, slots=slots)
+    if context is not None and not 0 < context <= spec.context:
+        raise SpecError(f"context is {context}; this network was made for 1 to {spec.context} positions")
+    if not 0 < slots <= MAX_SLOTS:
+        raise SpecError(f"slots is {slots}; 1 to {MAX_SLOTS} are possible")
+    tokenizer = load_tokenizer(model)
+    executor = Executor(
+        spec,
+        model,
+        context=context or spec.context,
+        threads=len(os.sched_getaffinity(0)) if threads is None else threads,
+        max_rows=MAX_ROWS,
+        max_wanted=MAX_WANTED,
+    )
+    return LocalEngine(executor, tokenizer, slots)
+
+
+class LocalEngine:
+    """An `Engine` over one `Executor`; see `open_local`."""
+
+    def __init__(self, executor: Executor, tokenizer: Tokenizer, slots: int) -> None:
+        self._executor = executor
+        self._tokenizer = tokenizer
+        self._scheduler = Scheduler(executor, tokenizer, slots)
+        self._mail: queue.SimpleQueue[Ticket | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._closing = False
+        self._capabilities = Capabilities(
+            context_length=executor.context,
+            slots=slots,
+            max_logprobs=MAX_CANDIDATES,
+            echo=True,
+            token_ids=True,
+            tokenize=True,
+            candidates_spelled=True,
+            sampling=frozenset(SAMPLING_RANGES) | {"seed", "logit_bias"},
+        )
+        self._thread = threading.Thread(target=self._work, name="colibri-engine", daemon=True)
+        self._thread.start()
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What this engine can do."""
+        return self._capabilities
+
+    async def generate(self, job: Job) -> AsyncGenerator[EngineEvent, None]:
+        """Yield Accepted, then Progress, Echo and Piece events, then one Done.
+
+        An end token, one of the tokenizer's or of the job's, ends the reply and is no Piece of it.
+        Closing the generator cancels the job.
+
+        Raises:
+            JobError: the job asks for something out of range; ContextLengthExceeded before Accepted.
+            EngineFailed: the network gave a logit that is not finite, or the engine was closed.
+        """
+        check_job(job, self._capabilities, self._executor.vocab)
+        prompt = await self._prompt(job)
+        loop = asyncio.get_running_loop()
+        inbox: asyncio.Queue[list[EngineEvent] | EngineError] = asyncio.Queue()
+
+        def send(news: list[EngineEvent] | EngineError) -> None:
+            try:
+                loop.call_soon_threadsafe(inbox.put_nowait, news)
+            except RuntimeError:  # the loop is closed, and nobody waits for the rest
+                ticket.cancelled = True
+
+        ticket = Ticket(job, prompt, send)
+        self._submit(ticket)
+        done, reading = False, True
+        try:
+            while not done:
+                news = await inbox.get()
+                if isinstance(news, EngineError):
+                    done = True
+                    raise news
+                for event in news:
+                    reading = reading and not isinstance(event, Piece)
+                    done = isinstance(event, Done)
+                    yield event
+        finally:
+            if not done:
+                ticket.cancelled = True
+                if reading:
+                    self._executor.cancel()
+                self._mail.put(None)
+
+    async def tokenize(self, text: str, *, special: bool = True) -> list[int]:
+        """The token ids of `text`; special-token spellings are recognised if `special`."""
+        return await asyncio.to_thread(self._tokenizer.encode, text, None if special else ())
+
+    async def detokenize(self, token_ids: Sequence[int]) -> bytes:
+        """The bytes that these tokens stand for."""
+        return self._tokenizer.decode(token_ids)
+
+    async def stats(self) -> Mapping[str, Any]:
+        """Totals since the start, present numbers of jobs, and sizes in bytes."""
+        return {
+            **self._scheduler.counters,
+            **self._scheduler.gauges,
+            "slots": self._capabilities.slots,
+            "context_length": self._executor.context,
+            "threads": self._executor.threads,
+            "cpu_level": cpu_level(),
+            "weight_bytes": self._executor.weight_bytes,
+            "slot_bytes": self._executor.state_bytes,
+        }
+
+    async def close(self) -> None:
+        """End all jobs and free the model; a second call does nothing."""
+        with self._lock:
+            self._closing = True
+        self._executor.cancel()
+        self._mail.put(None)
+        await asyncio.to_thread(self._thread.join)
+
+    async def _prompt(self, job: Job) -> list[int]:
+        """The prompt's tokens, checked."""
+        vocab, limit = self._executor.vocab, self._executor.context
+        if isinstance(job.prompt, str):
+            prompt: list[int] = await asyncio.to_thread(self._tokenizer.encode, job.prompt, job.trusted)
+        else:
+            prompt = list(job.prompt)
+        if not prompt:
+            raise JobError("the prompt has no tokens; it needs at least one")
+        if len(prompt) > limit:
+            raise ContextLengthExceeded(len(prompt), limit)
+        for token in prompt:
+            if not 0 <= token < vocab:
+                raise JobError(f"the prompt has the token id {token}; ids of this model are below {vocab}")
+        return prompt
+
+    def _submit(self, ticket: Ticket) -> None:
+        """Hand a job to the engine thread.
+
+        Raises:
+            EngineFailed: the engine is closed.
+        """
+        with self._lock:
+            if self._closing:
+                raise EngineFailed(_CLOSED)
+            self._mail.put(ticket)
+
+    def _work(self) -> None:
+        """The engine thread. The cancel flag falls before tickets are looked at, so none is missed."""
+        while True:
+            self._read_mail(wait=self._scheduler.idle)
+            if self._closing:
+                break
+            self._executor.cancel(False)
+            try:
+                self._scheduler.step()
+            except Exception:
+                _LOG.exception("a step failed; its jobs are lost")
+        self._read_mail(wait=False)
+        self._scheduler.close(EngineFailed(_CLOSED))
+        self._executor.close()
+
+    def _read_mail(self, *, wait: bool) -> None:
+        """Queue what was submitted. wait: until there is something, if only a knock (None)."""
+        while wait or not self._mail.empty():
+            wait = False
+            ticket = self._mail.get()
+            if ticket is not None:
+                self._scheduler.submit(ticket)

@@ -1,0 +1,164 @@
+"""Continuous batching: jobs take slots as they come free and share the executor's steps."""
+
+from __future__ import annotations
+
+import secrets
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from attrs import define
+
+from .api import EngineEvent, Job
+from .batch import Step, plan
+from .errors import EngineError, EngineFailed
+from .running import Running
+from .slots import Slots, State
+from .tokenizer import Tokenizer
+
+__all__ = ["Runner", "Scheduler", "Ticket"]
+
+
+class Runner(Protocol):
+    """What runs the steps; `_exec.Executor` is one."""
+
+    @property
+    def context(self) -> int:
+        """Positions of a slot."""
+        ...
+
+    @property
+    def vocab(self) -> int:
+        """Logits of a row."""
+        ...
+
+    def new_state(self) -> State:
+        """The memory of one more slot."""
+        ...
+
+    def run(
+        self, tokens: Sequence[int], positions: Sequence[int], states: Sequence[State], wanted: Sequence[int]
+    ) -> list[memoryview[float]] | None:
+        """One step: the logits of the wanted rows, None if it was cancelled."""
+        ...
+
+
+@define(eq=False)
+class Ticket:
+    """A job and its prompt's tokens. send: takes its events, or the error that ended it.
+
+    cancelled: set by anybody, at any time, to end the job at the next step.
+    """
+
+    job: Job
+    prompt: list[int]
+    send: Callable[[list[EngineEvent] | EngineError], None]
+    cancelled: bool = False
+
+
+class Scheduler:
+    """Belongs to one thread. counters: totals since the start, by name."""
+
+    def __init__(self, executor: Runner, tokenizer: Tokenizer, slots: int) -> None:
+        self.counters = Counter[str]()
+        self._executor = executor
+        self._tokenizer = tokenizer
+        self._slots = Slots(executor.new_state, slots)
+        self._waiting = deque[Ticket]()
+        self._running: dict[Running, Ticket] = {}
+
+    @property
+    def idle(self) -> bool:
+        """Whether `step` would do nothing."""
+        return not self._waiting and not self._running
+
+    @property
+    def gauges(self) -> dict[str, int]:
+        """The present numbers of jobs."""
+        return {"running": len(self._running), "waiting": len(self._waiting)}
+
+    def submit(self, ticket: Ticket) -> None:
+        """Queue a job whose prompt is not empty and fits the context."""
+        self._waiting.append(ticket)
+
+    def step(self) -> None:
+        """Begin what can begin, run one step, send what came of it."""
+        self._drop_cancelled()
+        self._admit()
+        step = plan(list(self._running))
+        if step.tokens:
+            try:
+                self._run(step)
+            except Exception as error:
+                self.fail(EngineFailed(f"the engine broke in a step: {type(error).__name__}: {error}"))
+                raise
+        for running in list(self._running):
+            self._flush(running)
+
+    def close(self, error: EngineError) -> None:
+        """End all jobs with an error and forget all slots."""
+        self.fail(error)
+        self._slots.clear()
+
+    def fail(self, error: EngineError) -> None:
+        """End all jobs with an error."""
+        for ticket in self._waiting:
+            ticket.send(error)
+        self._waiting.clear()
+        for running in list(self._running):
+            self._end(running).send(error)
+
+    def _drop_cancelled(self) -> None:
+        for ticket in [ticket for ticket in self._waiting if ticket.cancelled]:
+            self._waiting.remove(ticket)
+        for running, ticket in list(self._running.items()):
+            if ticket.cancelled:
+                running.end("cancelled")
+                self._flush(running)
+
+    def _admit(self) -> None:
+        """Give free slots to waiting jobs, in order; one whose slot is taken holds up nobody else."""
+        for ticket in list(self._waiting):
+            slot = self._slots.acquire(ticket.prompt, ticket.job.slot, fresh=ticket.job.echo)
+            if slot is None:
+                continue
+            self._waiting.remove(ticket)
+            seed = ticket.job.sampling.seed
+            running = Running(
+                ticket.job,
+                ticket.prompt,
+                slot,
+                room=self._executor.context,
+                seed=secrets.randbits(64) if seed is None else seed,
+                tokenizer=self._tokenizer,
+                vocab=self._executor.vocab,
+            )
+            self._running[running] = ticket
+            self.counters["jobs"] += 1
+            self.counters["prompt_tokens"] += len(ticket.prompt)
+            self.counters["cached_tokens"] += len(slot.history)
+
+    def _run(self, step: Step) -> None:
+        logits = self._executor.run(step.tokens, step.positions, step.states, step.wanted)
+        if logits is None:
+            return
+        self.counters["steps"] += 1
+        for running, rows, own in step.deliver(logits):
+            before = len(running.tokens)
+            try:
+                running.advance(rows, own)
+            except EngineFailed as error:
+                running.slot.forget()
+                self._end(running).send(error)
+            self.counters["generated_tokens"] += len(running.tokens) - before
+
+    def _flush(self, running: Running) -> None:
+        """Send a job's events, and end it if one of them is its last."""
+        ticket = self._end(running) if running.finished else self._running[running]
+        if running.events:
+            ticket.send(running.events)
+            running.events = []
+
+    def _end(self, running: Running) -> Ticket:
+        self._slots.release(running.slot)
+        return self._running.pop(running)
