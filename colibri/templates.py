@@ -72,7 +72,8 @@ class ChatTemplate:
         name. `special_tokens` are variables such as bos_token; `kwargs` are further ones and win.
 
         Raises:
-            RenderError: the template refuses the conversation; `where.turn` counts messages.
+            RenderError: the template refuses the conversation; `where` counts messages, and in them the items
+                of `where.field`, content or tool_calls.
             FamilyFileError: the template itself is broken.
         """
         call = _Call.of(
@@ -243,22 +244,24 @@ def _broken(name: str, error: TemplateSyntaxError | TemplateNotFound) -> FamilyF
 
 def _refusal(name: str, error: Exception, messages: Messages) -> RenderError:
     reason = str(error) if isinstance(error, TemplateError) else f"{type(error).__name__}: {error}"
-    turn = _message_at_work(error, messages)
-    return RenderError(
-        f"{name} refuses this conversation: {reason}", where=None if turn is None else Where(turn=turn)
-    )
+    return RenderError(f"{name} refuses this conversation: {reason}", where=_place_at_work(error, messages))
 
 
-def _message_at_work(error: Exception, messages: Messages) -> int | None:
-    """Which message the template held in a loop variable when it failed, innermost call first."""
-    numbers = {id(message): number for number, message in enumerate(messages)}
+def _place_at_work(error: Exception, messages: Messages) -> Where | None:
+    """The message, or the item of one, that a loop variable held at the failure, innermost first."""
+    places: dict[int, Where] = {}
+    for turn, message in enumerate(messages):
+        places[id(message)] = Where(turn)
+        for field in ("content", "tool_calls"):
+            if isinstance(parts := message.get(field), list):
+                places |= {id(part): Where(turn, index, field=field) for index, part in enumerate(parts)}
     for frame, _ in reversed(list(traceback.walk_tb(error.__traceback__))):
         # jinja's compiled code calls the variables of its loops l_1_name, and those of inner ones l_2_name
         held = [
-            (name.split("_")[1], numbers[id(value)])
+            (int(name.split("_")[1]), places[id(value)])
             for name, value in frame.f_locals.items()
-            if name.startswith("l_") and id(value) in numbers
+            if name.startswith("l_") and id(value) in places
         ]
         if held:
-            return max(held, key=lambda found: found[0])[1]
+            return max(held, key=lambda found: (found[0], found[1].part is not None))[1]
     return None
