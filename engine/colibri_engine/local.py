@@ -201,12 +201,12 @@ class LocalEngine:
             self._mail.put(ticket)
 
     def _work(self) -> None:
-        """The engine thread. The cancel flag falls before tickets are looked at, so none is missed."""
+        """The engine thread. The cancel flag falls before what it announces is looked at."""
         while True:
             self._read_mail(wait=self._scheduler.idle)
+            self._executor.cancel(False)
             if self._closing:
                 break
-            self._executor.cancel(False)
             try:
                 self._scheduler.step()
             except Exception:

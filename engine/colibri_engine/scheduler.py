@@ -134,6 +134,7 @@ class Scheduler:
                 vocab=self._executor.vocab,
             )
             self._running[running] = ticket
+            self._flush(running)
             self.counters["jobs"] += 1
             self.counters["prompt_tokens"] += len(ticket.prompt)
             self.counters["cached_tokens"] += len(slot.history)

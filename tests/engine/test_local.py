@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import threading
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -179,28 +180,55 @@ async def test_echoed_log_probabilities_equal_generated_ones(engine):
     assert all(candidate.data for candidate in echoes[3].top)
 
 
-async def test_closing_the_generator_frees_the_slot():
-    engine = LocalEngine(make_executor(), Letters(), slots=1)
+class Endless:
+    """An executor whose steps last until they are cancelled."""
+
+    def __init__(self) -> None:
+        self._executor = make_executor()
+        self._cancelled = threading.Event()
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._executor, name)
+
+    def cancel(self, cancelled: bool = True) -> None:
+        (self._cancelled.set if cancelled else self._cancelled.clear)()
+
+    def run(self, *rows: object) -> None:
+        self._cancelled.wait()
+
+
+async def test_closing_the_generator_interrupts_a_prefill_and_frees_the_slot():
+    engine = LocalEngine(Endless(), Letters(), slots=1)
     stream = engine.generate(Job([1, 2, 3], 40, sampling=GREEDY))
+    assert await anext(stream) == Accepted(3, 0)
     waiting = engine.generate(Job([4], 40, sampling=GREEDY))
     late = asyncio.create_task(anext(waiting))
-    assert isinstance(await anext(stream), Accepted)
     await stream.aclose()
     assert await late == Accepted(1, 0)
     await waiting.aclose()
+    await engine.close()
+
+
+async def test_closing_a_generator_that_writes_frees_the_slot():
+    engine = LocalEngine(make_executor(), Letters(), slots=1)
+    stream = engine.generate(Job([1, 2, 3], 40, sampling=GREEDY))
+    while not isinstance(await anext(stream), Piece):
+        pass
+    await stream.aclose()
     assert len(ids(await collect(engine, Job([1, 2, 3], 5, sampling=GREEDY)))) == 5
     await engine.close()
 
 
-async def test_closing_the_engine_ends_its_jobs(engine):
-    stream = engine.generate(Job([1], 40, sampling=GREEDY))
-    await anext(stream)
+async def test_closing_the_engine_ends_its_jobs():
+    engine = LocalEngine(Endless(), Letters(), slots=1)
+    streams = [engine.generate(Job([1], 40, sampling=GREEDY)) for _ in range(2)]
+    assert await anext(streams[0]) == Accepted(1, 0)
+    queued = asyncio.create_task(anext(streams[1]))
+    await asyncio.sleep(0)
     await asyncio.gather(engine.close(), engine.close())
-    with pytest.raises(EngineFailed, match="closed"):
-        while True:
-            await anext(stream)
-    with pytest.raises(EngineFailed, match="closed"):
-        await collect(engine, Job([1], 1))
+    for outcome in (anext(streams[0]), queued, collect(engine, Job([1], 1))):
+        with pytest.raises(EngineFailed, match="closed"):
+            await outcome
 
 
 @pytest.mark.parametrize(
