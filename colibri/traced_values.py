@@ -104,8 +104,8 @@ class TracedList(Placed, list[Any]):
     def __getitem__(self, key: SupportsIndex | slice) -> Any:
         if isinstance(key, slice):
             return [self._at(at) for at in range(*key.indices(len(self)))]
-        at = key.__index__()
-        return self._at(at + len(self) if at < 0 else at)
+        list.__getitem__(self, key)  # raises what a plain list raises
+        return self._at(key.__index__() % len(self))
 
     def __iter__(self) -> Iterator[Any]:
         return map(self._at, range(len(self)))
