@@ -167,6 +167,8 @@ def _thinking(table: Table) -> ThinkingRule:
         raise table.error("levels", f"must be some of {', '.join(EFFORTS)} in this order")
     return ThinkingRule(
         switch=table.maybe("switch", str),
+        on=table.maybe("on", str) or True,
+        off=table.maybe("off", str) or False,
         effort=table.maybe("effort", str),
         levels=levels,
         values=table.take("values", dict, {}),

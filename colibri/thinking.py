@@ -20,13 +20,15 @@ EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 class ThinkingRule:
     """A variant's switches for reasoning, as keyword arguments of its official template.
 
-    switch: the keyword that turns thinking on and off; None when there is no switch. effort: the keyword
-    that takes a level; `levels` are those the variant has, in rising order; `values` gives the keyword's
-    value where it is not the level's name. preserve: the keyword that keeps past reasoning, with the
-    value that means yes.
+    switch: the keyword that turns thinking `on` and `off`, with the values that say so; None when there is
+    no switch. effort: the keyword that takes a level; `levels` are those the variant has, in rising order;
+    `values` gives the keyword's value where it is not the level's name. preserve: the keyword that keeps
+    past reasoning, with the value that means yes.
     """
 
     switch: str | None = None
+    on: bool | str = True
+    off: bool | str = False
     effort: str | None = None
     levels: tuple[str, ...] = ()
     values: Mapping[str, Any] = Factory(dict)
@@ -70,7 +72,7 @@ class ThinkingRule:
         keywords: dict[str, Any] = {}
         enabled, effort = self.enabled(thinking), thinking.effort
         if self.switch is not None and enabled is not None:
-            keywords[self.switch] = enabled
+            keywords[self.switch] = self.on if enabled else self.off
         if self.switch is None and enabled is False:
             effort = "none"
         if effort is not None:

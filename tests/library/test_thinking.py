@@ -67,3 +67,10 @@ def test_values_and_an_inverted_preserve_keyword():
     )
     assert rule.keywords(Thinking(effort="low", preserve=True)) == {"budget": 50, "clear_thinking": False}
     assert rule.keywords(Thinking(preserve=False)) == {"clear_thinking": True}
+
+
+@pytest.mark.parametrize(("enabled", "word"), [(True, "enabled"), (False, "disabled")])
+def test_a_switch_may_have_words_for_on_and_off(enabled, word):
+    rule = ThinkingRule(switch="thinking_mode", on="enabled", off="disabled")
+    assert rule.keywords(Thinking(enabled=enabled)) == {"thinking_mode": word}
+    assert rule.keywords(Thinking()) == {}
