@@ -178,26 +178,28 @@ class NullReader:
         """See `Reader`."""
         if self._string is None:
             if self._start < 0:
-                self._start = start
-            self._text += text
-            self._end = end
-            if "null".startswith(self._text):
+                self._start = self._end = start
+            if "null".startswith(self._text + text):
+                self._text, self._end = self._text + text, end
                 return
-            text, start = self._text, self._start
-            self._string = StringReader(self._call, start)
+            self._string = self._begun()
         self._string.take(text, start, end)
+
+    def _begun(self) -> StringReader:
+        """The reader of what turned out to be a string, given what was kept."""
+        string = StringReader(self._call, self._start)
+        if self._text:
+            string.take(self._text, self._start, self._end)
+        return string
 
     def close(self, at: int) -> None:
         """See `Reader`."""
-        start = self._start if self._start >= 0 else at
+        if self._start < 0:
+            self._start = self._end = at
         if self._string is None and self._text == "null":
-            self._call.give(self._call.opening() + "null", start, self._end)
-            return
-        if self._string is None:
-            self._string = StringReader(self._call, start)
-            if self._text:
-                self._string.take(self._text, start, self._end)
-        self._string.close(at)
+            self._call.give(self._call.opening() + "null", self._start, self._end)
+        else:
+            (self._string or self._begun()).close(at)
 
     def abandon(self) -> None:
         """See `Reader`."""

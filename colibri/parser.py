@@ -66,7 +66,6 @@ class Parser:
         self._scanner: Scanner | None = None
         self._lone: dict[str, str] = {}
         self._special: re.Pattern[str] | None = None
-        self._origin = 0
         self._clip = False
         self._finished = False
 
@@ -108,17 +107,6 @@ class Parser:
         self._assembler.finish(reason, scanner.node, scanner.base)
         return self._clipped()
 
-    def skip(self, count: int) -> list[Event]:
-        """Count `count` characters of the raw reply that come before everything fed and mean nothing.
-
-        Raises:
-            RuntimeError: something was fed before.
-        """
-        if self._scanner is not None or self._finished:
-            raise RuntimeError("only what comes before the first piece of a reply can be skipped")
-        start, self._origin = self._origin, self._origin + count
-        return [Framing("skipped", start, self._origin)]
-
     def _start(self, *, authentic: bool) -> Scanner:
         """Set the scanner up, and let it read the prompt's end."""
         grammar, prime = self.grammar, self._prime or ""
@@ -133,7 +121,7 @@ class Parser:
             spell={lone: spelling for spelling, lone in self._lone.items()},
             observer=self._observer,
         )
-        scanner.base = self._origin - len(prime)
+        scanner.base = -len(prime)
         if prime:
             if self._special is None:
                 scanner.feed(prime)
@@ -154,17 +142,17 @@ class Parser:
 
     def _clipped(self) -> list[Event]:
         """The new events without what the prompt contributed."""
-        clipped = (_clipped(event, self._origin) for event in self._assembler.take())
+        clipped = (_clipped(event) for event in self._assembler.take())
         return [event for event in clipped if event is not None]
 
 
-def _clipped(event: Event, origin: int) -> Event | None:
-    """The event without what the prompt contributed: spans begin at `origin`."""
-    if event.start >= origin:
+def _clipped(event: Event) -> Event | None:
+    """The event without what the prompt contributed: spans begin at 0."""
+    if event.start >= 0:
         return event
     if isinstance(event, TextDelta | ReasoningDelta):
-        text = event.text[origin - event.start :]
-        return evolve(event, text=text, start=origin) if text else None
-    if isinstance(event, Framing) and event.end <= origin:
+        text = event.text[-event.start :]
+        return evolve(event, text=text, start=0) if text else None
+    if isinstance(event, Framing) and event.end <= 0:
         return None
-    return evolve(event, start=origin, end=max(origin, event.end))
+    return evolve(event, start=0, end=max(0, event.end))

@@ -308,7 +308,7 @@ class Scanner:
         """Whether buffer[at:end] may begin the text of `node`; None when it is too short to tell."""
         if node.slot in ("name", "key"):
             match = node.search(buffer, at, end)
-            whole = match is not None and match.group() in node.edges
+            whole = match is not None and node.match_whole(buffer, match.start(), end) is not None
             text = buffer[at : match.start() if match else end]
             return self._sink.word(node, text, whole=whole, reasoning=reasoning, declared=False)
         if node.slot not in ("args", "call", "skip"):
