@@ -44,11 +44,13 @@ class Node:
     shorter: literal -> the next shorter literal that it begins with. tails: what may be layout before a
     mark, longest first; tail_ends: their last characters. reasoning: its text is, or becomes, reasoning.
     plain: neither `otherwise` nor strings nor brackets. tokens: string delimiters and brackets; words:
-    these and the marks. string_ends: delimiter -> the search for the end of a string.
+    these and the marks. string_ends: delimiter -> the search for the end of a string; escapes: the
+    delimiters behind which a backslash escapes.
     """
 
     __slots__ = (
         "edges",
+        "escapes",
         "longer",
         "match",
         "match_whole",
@@ -68,7 +70,7 @@ class Node:
         "words",
     )
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, lone: Mapping[str, str]) -> None:
         self.state = state
         self.name = state.name
         self.slot = state.slot
@@ -76,8 +78,12 @@ class Node:
         self.reasoning = state.slot == "reasoning"
         self.plain = state.otherwise is None and not state.quote and not state.nest
         self.edges: dict[str, Edge] = {}
-        self.tokens = frozenset(state.quote) | (frozenset(_OPEN + _CLOSE) if state.nest else frozenset())
-        self.string_ends: dict[str, Search] = {quote: _string_end(quote) for quote in state.quote}
+        self.escapes = frozenset(quote for quote in state.quote if len(quote) == 1)
+        self.string_ends: dict[str, Search] = {
+            replaced(quote, lone): _string_end(replaced(quote, lone), escapes=quote in self.escapes)
+            for quote in state.quote
+        }
+        self.tokens = frozenset(self.string_ends) | frozenset(_OPEN + _CLOSE if state.nest else "")
 
     def connect(self, edges: Iterable[Edge]) -> None:
         """Give the node its marks and compile the searches."""
@@ -105,7 +111,7 @@ def automaton(states: Mapping[str, State], lone: Mapping[str, str], *, tools: bo
     of a special token -> the one character that stands for an authentic one; empty when tokens cannot be
     told from text that spells them.
     """
-    nodes = {name: Node(state) for name, state in states.items()}
+    nodes = {name: Node(state, lone) for name, state in states.items()}
     for node in nodes.values():
         if node.state.otherwise is not None:
             node.otherwise = nodes[node.state.otherwise]
@@ -160,9 +166,9 @@ def _alternatives(trie: _Trie, *, cut: bool, root: bool = False) -> str:
     return branches[0] if len(branches) == 1 else f"(?:{'|'.join(branches)})"
 
 
-def _string_end(quote: str) -> Search:
+def _string_end(quote: str, *, escapes: bool) -> Search:
     """Finds where a string opened by `quote` ends, or how far its text surely goes."""
-    if len(quote) > 1:
+    if not escapes:
         pattern = _compile([quote], cut=True)
         assert pattern is not None
         return pattern.search

@@ -253,7 +253,7 @@ class Scanner:
         """Where the open string ends; or, with True, up to where its text is certain."""
         quote, size = self._quote, len(buffer)
         match = node.string_ends[quote](buffer, at)
-        if len(quote) == 1:
+        if quote in node.escapes:
             end = match.end() if match else at
             if end == size or buffer[end] != quote:
                 return end, True
