@@ -1,11 +1,10 @@
-"""One generation: engine pieces in, what a client is told out."""
+"""One generation: a job for an engine in, what its pieces mean out."""
 
 from __future__ import annotations
 
-from codecs import getincrementaldecoder
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from typing import Literal, Protocol, TypeAlias
+from typing import TypeAlias
 
 from attrs import frozen
 from colibri_engine.api import Accepted, Done, Echo, Engine, Job, Piece, Progress
@@ -13,37 +12,21 @@ from colibri_engine.errors import EngineFailed
 
 from colibri.conversation import Conversation
 from colibri.events import Event, Finished, TextDelta
-from colibri.family import Family, ParserLike, Prompt
+from colibri.family import Family, Prompt
 from colibri.framing import check_continuation, fold, serve_defaults
+from colibri.pipeline import ReplyStream, Said, Token
 
-__all__ = ["Output", "PlainParser", "Reader", "Said", "TextReader", "generate", "prepare"]
+__all__ = ["Echoed", "Output", "PlainParser", "generate", "prepare"]
 
 
 @frozen
-class Said:
-    """What the reply's next pieces mean; `ended` once a stop sequence was met."""
+class Echoed:
+    """The next tokens of the prompt, for jobs that echo it."""
 
-    events: Sequence[Event]
-    ended: bool = False
-
-
-Output: TypeAlias = Accepted | Progress | Said | Done
+    tokens: Sequence[Token]
 
 
-class Reader(Protocol):
-    """Makes events of an engine's pieces."""
-
-    def echo(self, echo: Echo) -> Said:
-        """Take one position of the prompt."""
-        ...
-
-    def feed(self, piece: Piece) -> Said:
-        """Take the next piece of the reply."""
-        ...
-
-    def finish(self, reason: Literal["stop", "length"]) -> Said:
-        """End the reply."""
-        ...
+Output: TypeAlias = Accepted | Progress | Echoed | Said | Done
 
 
 class PlainParser:
@@ -55,34 +38,11 @@ class PlainParser:
     def feed(self, text: str, control: bool | None = None) -> list[Event]:
         """The characters as they are."""
         start, self._end = self._end, self._end + len(text)
-        return [TextDelta(text, start, self._end)]
+        return [TextDelta(text, start, self._end)] if text else []
 
     def finish(self, reason: str) -> list[Event]:
         """The end."""
         return [Finished("length" if reason == "length" else "stop", self._end, self._end)]
-
-
-class TextReader:
-    """Reads a reply with a parser; bytes of unfinished code points are held back."""
-
-    def __init__(self, parser: ParserLike) -> None:
-        self._parser = parser
-        self._decode = getincrementaldecoder("utf-8")("replace").decode
-
-    def echo(self, echo: Echo) -> Said:
-        """Nothing: the prompt is not part of the reply."""
-        return Said(())
-
-    def feed(self, piece: Piece) -> Said:
-        """The events of the piece's whole code points."""
-        text = self._decode(piece.data)
-        return Said(self._parser.feed(text, piece.control) if text else ())
-
-    def finish(self, reason: Literal["stop", "length"]) -> Said:
-        """The events that were held back."""
-        rest = self._decode(b"", True)
-        events = self._parser.feed(rest) if rest else []
-        return Said([*events, *self._parser.finish(reason)])
 
 
 def prepare(family: Family, conversation: Conversation) -> Prompt:
@@ -96,10 +56,11 @@ def prepare(family: Family, conversation: Conversation) -> Prompt:
     return family.render(serve_defaults(fold(conversation, family), family))
 
 
-async def generate(engine: Engine, job: Job, reader: Reader) -> AsyncGenerator[Output, None]:
-    """Run a job: `Accepted`, `Progress` and `Said` as they come, then one `Done`.
+async def generate(engine: Engine, job: Job, stream: ReplyStream) -> AsyncGenerator[Output, None]:
+    """Run a job and read its reply with `stream`.
 
-    Closing the generator cancels the job, and so does the reader's end.
+    Yields `Accepted`, then `Progress` and `Echoed`, `Said` whenever something was said, one last `Said`
+    that ends with `Finished`, and `Done`. Closing the generator cancels the job; so does a stop sequence.
 
     Raises:
         EngineError: as the engine does, or it gave the job up.
@@ -110,15 +71,15 @@ async def generate(engine: Engine, job: Job, reader: Reader) -> AsyncGenerator[O
         async for event in events:
             if isinstance(event, Piece):
                 made += 1
-                said = reader.feed(event)
-                if said.events:
+                said = stream.feed(event)
+                if said.events or said.tokens:
                     yield said
                 if said.ended:
                     break
             elif isinstance(event, Done):
                 done = event
             elif isinstance(event, Echo):
-                yield reader.echo(event)
+                yield Echoed(stream.echo(event).tokens)
             else:
                 if isinstance(event, Accepted):
                     accepted = event
@@ -127,5 +88,5 @@ async def generate(engine: Engine, job: Job, reader: Reader) -> AsyncGenerator[O
         done = Done("stop", accepted.prompt_tokens, made, accepted.cached_tokens)
     if done.reason == "cancelled":
         raise EngineFailed("the engine gave the generation up before its end; send the request again")
-    yield reader.finish("length" if done.reason == "length" else "stop")
+    yield stream.finish(done.reason)
     yield done

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
-from typing import Any
+from collections.abc import AsyncGenerator
+from contextlib import AbstractAsyncContextManager, aclosing
 
 from aiohttp import web
-from attrs import Factory, asdict, define, frozen
-from colibri_engine.api import Accepted, Done, Job, Progress, SamplingParams
+from attrs import Factory, define
+from colibri_engine.api import Done, Progress
 
-from colibri.conversation import Conversation
-from colibri.family import Prompt
-from colibri.generation import Output, PlainParser, Said, TextReader, generate, prepare
-from colibri.protocols.base import PromptInput, Reply, Request, Usage, WireProtocol
-from colibri.provenance import trusted_spans
+from colibri.generation import Echoed, generate
+from colibri.pipeline import Said
+from colibri.protocols.base import Chunk, ProtocolError, Reply, Request, Usage, WireProtocol
 from colibri.server import refusals
 from colibri.server.admission import ClientGone, Ticket
 from colibri.server.app import App, Body
 from colibri.server.exchange import Exchange
+from colibri.server.jobs import Member, job_for
 from colibri.server.responses import json_response
-from colibri.server.served import Served
 from colibri.server.sse import EventStream
 
 __all__ = ["answer"]
@@ -29,120 +26,102 @@ __all__ = ["answer"]
 _SESSION_HEADERS = ("x-session-id", "x-session-affinity", "x-claude-code-session-id")
 
 
-@frozen
-class _Member:
-    """One prompt of a request, ready for the engine."""
-
-    given: PromptInput
-    text: str | tuple[int, ...]
-    prompt: Prompt | None = None
-
-    @classmethod
-    def prepare(cls, served: Served, given: PromptInput) -> _Member:
-        if not isinstance(given, Conversation):
-            return cls(given, given)
-        prompt = prepare(served.family, given)
-        return cls(given, prompt.text, prompt)
-
-    def reader(self, served: Served) -> TextReader:
-        if self.prompt is None or not isinstance(self.given, Conversation):
-            return TextReader(PlainParser())
-        return TextReader(served.family.new_parser(self.given.tools, self.prompt))
-
-
 @define
 class _Call:
-    """One request while it is answered."""
+    """One request while it is answered.
+
+    choice: the index of the choice that is worked on. progress: how many prompt tokens of how many are
+    read.
+    """
 
     app: App
     exchange: Exchange
     request: Request
-    members: Sequence[_Member]
     reply: Reply
+    members: list[Member] = Factory(list)
     usages: list[Usage] = Factory(list)
+    choice: int = 0
     progress: tuple[int, int] | None = None
 
-    def slot(self) -> Any:
-        """The wait for a slot, with what this request prefers."""
+    def prepare(self) -> None:
+        """Render every prompt.
+
+        Raises:
+            ColibriError: the family's format refuses one, that of `choice`.
+        """
+        for index, given in enumerate(self.request.prompts):
+            self.choice = index * self.request.choices
+            self.members.append(Member.of(self.app.served, given))
+
+    def slot(self) -> AbstractAsyncContextManager[Ticket]:
+        """The wait for a slot: the client's, or one that may hold the conversation."""
         headers = self.exchange.request.headers
         session = next((headers[name] for name in _SESSION_HEADERS if name in headers), None)
-        key, text = session or self.request.affinity, self.members[0].text
-        return self.app.slot(self.request.cache_slot, key, text)
+        return self.app.slot(self.request.cache_slot, session or self.request.affinity, self.members[0].text)
 
-    async def outputs(self, ticket: Ticket) -> AsyncGenerator[tuple[int, Output], None]:
-        """What every choice of every prompt says, one after the other, with the choice's index."""
-        served = self.app.served
-        for index in range(len(self.members) * self.request.choices):
-            member = self.members[index // self.request.choices]
-            job = _job(served, self.request, member, ticket.slot)
-            async with aclosing(generate(served.engine, job, member.reader(served))) as outputs:
+    async def chunks(self, ticket: Ticket) -> AsyncGenerator[list[Chunk], None]:
+        """What every choice of every prompt says, one after the other.
+
+        The first list comes when the engine accepts the first prompt; it may be empty.
+        """
+        self.exchange.waited(ticket.waited)
+        served, request, reply = self.app.served, self.request, self.reply
+        for choice in range(len(self.members) * request.choices):
+            self.choice = choice
+            member = self.members[choice // request.choices]
+            job = job_for(served, request, member, ticket.slot)
+            async with aclosing(generate(served.engine, job, member.stream(served, request))) as outputs:
                 async for output in outputs:
-                    if isinstance(output, Done):
-                        self._count(output)
+                    if isinstance(output, Said):
+                        yield reply.feed(output.events, output.tokens, choice)
+                    elif isinstance(output, Echoed):
+                        yield reply.echo(output.tokens, choice)
                     elif isinstance(output, Progress):
                         self.progress = output.done, output.total
-                    else:
-                        yield index, output
+                    elif isinstance(output, Done):
+                        self._count(output)
+                    elif choice == 0:
+                        yield reply.start()
 
     def _count(self, done: Done) -> None:
+        self.progress = None
         self.usages.append(Usage(done.prompt_tokens, done.completion_tokens, done.cached_tokens))
         facts = self.exchange.facts
         for name in ("prompt_tokens", "completion_tokens", "cached_tokens"):
             facts[name] = int(facts.get(name, 0)) + getattr(done, name)
 
 
-def _job(served: Served, request: Request, member: _Member, slot: int) -> Job:
-    """What the engine is asked for one reply to `member`."""
-    return Job(
-        prompt=member.text,
-        max_tokens=request.max_tokens,
-        trusted=None if member.prompt is None else trusted_spans(member.prompt.segments),
-        sampling=_sampling(served, request),
-        stop_token_ids=request.stop_token_ids,
-        slot=slot,
-    )
-
-
-def _sampling(served: Served, request: Request) -> SamplingParams:
-    """The request's wishes over the operator's over the family's, as far as the engine honours them."""
-    settings = served.settings
-    layers: tuple[dict[str, Any], ...] = (
-        dict(served.family.serve.sampling),
-        {"temperature": settings.temperature, "top_p": settings.top_p},
-        asdict(request.sampling, recurse=False),
-    )
-    honoured = served.engine.capabilities.sampling
-    values: dict[str, Any] = {}
-    for layer in layers:
-        values |= {name: value for name, value in layer.items() if value is not None and name in honoured}
-    return SamplingParams(**values)
-
-
 async def answer(app: App, exchange: Exchange, body: Body, protocol: WireProtocol) -> web.StreamResponse:
     """Parse, render, wait for a slot, generate, and write the reply.
 
     Raises:
-        ColibriError: the request cannot be served. EngineError: the engine refused or failed.
-        QueueFull, QueueTimeout, SchedulerClosed: no slot could be had.
+        ColibriError: the request cannot be served; what the engine or the queue refused is told so too.
+        ClientGone: nobody listens any more.
     """
-    served = app.served
-    request = protocol.parse(body, served.offer)
-    members = [_Member.prepare(served, given) for given in request.prompts]
-    call = _Call(app, exchange, request, members, protocol.reply(request, int(time.time())))
-    if request.stream:
-        return await _stream(call, protocol)
-    async with call.slot() as ticket:
-        exchange.waited(ticket.waited)
-        call.reply.start()
-        async with aclosing(call.outputs(ticket)) as outputs:
-            async for choice, output in outputs:
-                if isinstance(output, Said):
-                    call.reply.feed(output.events, choice=choice)
+    request = protocol.parse(body, app.served.offer)
+    call = _Call(app, exchange, request, protocol.reply(request, int(time.time())))
+    try:
+        call.prepare()
+        return await (_stream(call, protocol) if request.stream else _whole(call))
+    except ClientGone:
+        raise
+    except Exception as error:
+        raise ProtocolError(refusals.explained(error, protocol, request, call.choice)) from error
+
+
+async def _whole(call: _Call) -> web.StreamResponse:
+    """The reply as one object; the slot is free again before it is written."""
+    async with call.slot() as ticket, aclosing(call.chunks(ticket)) as chunks:
+        async for _ in chunks:
+            pass
     return json_response(call.reply.whole(call.usages))
 
 
 async def _stream(call: _Call, protocol: WireProtocol) -> web.StreamResponse:
-    """The reply as server-sent events; the status goes out when the engine accepts."""
+    """The reply as server-sent events; the status goes out when the engine accepts.
+
+    What fails later becomes the stream's last frame.
+    """
     stream = EventStream(
         call.exchange.request,
         alive=lambda: call.reply.keepalive(call.progress),
@@ -152,29 +131,19 @@ async def _stream(call: _Call, protocol: WireProtocol) -> web.StreamResponse:
     )
     async with stream:
         try:
-            await _send(call, stream)
+            async with call.slot() as ticket, aclosing(call.chunks(ticket)) as lists:
+                async for chunks in lists:
+                    if not stream.opened:
+                        await stream.open(call.exchange.headers)
+                    await stream.send(chunks)
+            await stream.send(call.reply.finish(call.usages))
             await stream.end(protocol.done)
         except ClientGone:
             raise
         except Exception as error:
             if not stream.opened:
                 raise
-            wire = refusals.explained(error, protocol, call.request, len(call.usages))
-            call.exchange.code = wire.code
+            wire = refusals.explained(error, protocol, call.request, call.choice)
+            call.exchange.failed(wire, error)
             await stream.fail(refusals.wrapped(wire, protocol))
     return stream.response
-
-
-async def _send(call: _Call, stream: EventStream) -> None:
-    async with call.slot() as ticket:
-        call.exchange.waited(ticket.waited)
-        async with aclosing(call.outputs(ticket)) as outputs:
-            async for choice, output in outputs:
-                if not stream.opened:
-                    await stream.open(call.exchange.headers)
-                    await stream.send(call.reply.start())
-                if isinstance(output, Said):
-                    await stream.send(call.reply.feed(output.events, choice=choice))
-                elif isinstance(output, Accepted):
-                    call.progress = None
-    await stream.send(call.reply.finish(call.usages))

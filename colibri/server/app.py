@@ -148,9 +148,7 @@ class App:
             raise
         except Exception as error:
             wire = refusals.explained(error, protocol)
-            exchange.code = wire.code
-            if wire.code == "engine_error":
-                _LOG.error("request %s failed", exchange.id, exc_info=error)
+            exchange.failed(wire, error)
             response = json_response(refusals.wrapped(wire, protocol), wire.status, wire.headers)
         if not response.prepared:
             response.headers.update(exchange.headers)

@@ -10,10 +10,14 @@ from uuid import uuid4
 from aiohttp import web
 from attrs import Factory, define, field
 
+from colibri.protocols.base import WireError
+
 __all__ = ["ACCESS_LOG", "Exchange"]
 
 ACCESS_LOG = logging.getLogger("colibri.access")
 """One JSON object a request; no prompts, bodies, query strings or addresses of files."""
+
+_LOG = logging.getLogger("colibri.server")
 
 
 def _new_id() -> str:
@@ -45,6 +49,12 @@ class Exchange:
         milliseconds = round(1000 * seconds)
         self.headers["x-colibri-queue-wait-ms"] = str(milliseconds)
         self.facts["queue_wait_ms"] = milliseconds
+
+    def failed(self, wire: WireError, error: Exception) -> None:
+        """Remember what the client is told, and log what is the server's own fault."""
+        self.code = wire.code
+        if wire.code == "engine_error":
+            _LOG.error("request %s failed", self.id, exc_info=error)
 
     def log(self, status: int) -> None:
         """Write the line of the access log."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import logging
 import os
 import signal
 import time
@@ -21,6 +22,7 @@ from colibri.errors import ColibriError
 
 __all__ = ["NotRunning", "Running", "record", "running", "stop"]
 
+_LOG = logging.getLogger("colibri.server")
 _POLL_SECONDS = 0.05
 _LAST_SECONDS = 5.0
 
@@ -41,17 +43,23 @@ class Running:
 
 
 def _path(port: int) -> Path:
-    from platformdirs import user_runtime_path
+    from platformdirs import user_state_path
 
-    return user_runtime_path("colibri") / f"serve-{port}.json"
+    return user_state_path("colibri") / f"serve-{port}.json"
 
 
 @contextmanager
 def record(server: Running) -> Iterator[None]:
-    """Keep the record of this process while the body runs."""
+    """Keep the record of this process while the body runs; without a place for it, do without."""
     path = _path(server.port)
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with path.open("a+", encoding="utf-8") as file:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        file = path.open("a+", encoding="utf-8")
+    except OSError as error:
+        _LOG.warning("%s cannot be written (%s); `colibri stop` will not find this server", path, error)
+        yield
+        return
+    with file:
         fcntl.flock(file, fcntl.LOCK_EX)  # only a server that is just ending can hold it
         file.truncate(0)
         json.dump(asdict(server), file)
@@ -86,11 +94,7 @@ def _held(file: IO[str]) -> bool:
 
 
 def stop(server: Running) -> None:
-    """End a server: ask it, wait as long as it gives its requests, then insist.
-
-    Raises:
-        NotRunning: it has ended already.
-    """
+    """End a server: ask it, wait as long as it gives its requests, then insist."""
     insist = (
         (signal.SIGTERM, server.drain_limit + _LAST_SECONDS),
         (signal.SIGTERM, 1.0),

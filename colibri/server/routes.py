@@ -8,6 +8,7 @@ from aiohttp import web
 from attrs import asdict
 
 from colibri.protocols.openai_chat import CHAT
+from colibri.protocols.openai_completions import COMPLETIONS
 from colibri.server import refusals
 from colibri.server.answer import answer
 from colibri.server.app import App, Body, Route
@@ -66,11 +67,17 @@ async def chat_completions(app: App, exchange: Exchange, body: Body) -> web.Stre
     return await answer(app, exchange, body, CHAT)
 
 
+async def completions(app: App, exchange: Exchange, body: Body) -> web.StreamResponse:
+    """Continue raw text or token ids, whole or as a stream."""
+    return await answer(app, exchange, body, COMPLETIONS)
+
+
 ROUTES: tuple[Route, ...] = (
     Route("GET", "/health", health, public=True, early=True),
     Route("GET", "/metrics", metrics, early=True),
     Route("GET", _MODELS, models),
     Route("GET", f"{_MODELS}/{{model}}", model),
     Route("POST", "/v1/chat/completions", chat_completions, protocol=CHAT),
+    Route("POST", "/v1/completions", completions, protocol=COMPLETIONS),
 )
 """Every endpoint; the first that matches answers."""

@@ -47,7 +47,7 @@ class Served:
             echo=able.echo,
             token_ids=able.token_ids,
             media=frozenset(self.media),
-            tools=features.tools_served or (settings.tool_fallback and not features.tools),
+            tools=features.tools_served,
             efforts=features.efforts,
             continue_assistant=settings.continue_assistant,
         )

@@ -1,0 +1,90 @@
+"""What a request becomes for the engine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from attrs import asdict, frozen
+from colibri_engine.api import Job, SamplingParams
+
+from colibri.conversation import Conversation
+from colibri.family import ParserLike, Prompt
+from colibri.generation import PlainParser, prepare
+from colibri.pipeline import ReplyStream
+from colibri.protocols.base import PromptInput, Request
+from colibri.provenance import trusted_spans
+from colibri.server.served import Served
+
+__all__ = ["Member", "job_for"]
+
+
+@frozen
+class Member:
+    """One prompt of a request: `text` is what the engine reads, `prompt` how a conversation was rendered."""
+
+    text: str | tuple[int, ...]
+    prompt: Prompt | None = None
+    conversation: Conversation | None = None
+
+    @classmethod
+    def of(cls, served: Served, given: PromptInput) -> Member:
+        """The prompt as the engine reads it.
+
+        Raises:
+            ColibriError: the family's format refuses the conversation.
+        """
+        if not isinstance(given, Conversation):
+            return cls(given)
+        prompt = prepare(served.family, given)
+        return cls(prompt.text, prompt, given)
+
+    def stream(self, served: Served, request: Request) -> ReplyStream:
+        """What reads one reply to it. A family's own stops hold where the client names none."""
+        family, stops, patient = served.family, request.stop, request.ignore_leading_stop
+        parser: ParserLike = PlainParser()
+        if self.prompt is not None and self.conversation is not None:
+            parser = family.new_parser(self.conversation.tools, self.prompt)
+            if stops is None:
+                stops, patient = self.prompt.stop, patient or family.stops.patient
+        return ReplyStream(parser, stops=stops or (), patient=patient, tokens=request.logprobs is not None)
+
+
+def job_for(served: Served, request: Request, member: Member, slot: int) -> Job:
+    """One reply to `member`, in the KV slot that the request holds."""
+    prompt = member.prompt
+    return Job(
+        prompt=member.text,
+        max_tokens=request.max_tokens,
+        trusted=None if prompt is None else trusted_spans(prompt.segments),
+        sampling=_sampling(served, request),
+        stop_token_ids=request.stop_token_ids,
+        logprobs=request.logprobs,
+        echo=request.echo,
+        slot=slot,
+        grammar=_grammar(served, request, prompt),
+    )
+
+
+def _sampling(served: Served, request: Request) -> SamplingParams:
+    """The request's wishes over the operator's over the family's, as far as the engine honours them."""
+    settings = served.settings
+    layers: tuple[Mapping[str, Any], ...] = (
+        served.family.serve.sampling,
+        {"temperature": settings.temperature, "top_p": settings.top_p},
+        asdict(request.sampling, recurse=False),
+    )
+    honoured = served.engine.capabilities.sampling
+    values: dict[str, Any] = {}
+    for layer in layers:
+        values |= {name: value for name, value in layer.items() if value is not None and name in honoured}
+    return SamplingParams(**values)
+
+
+def _grammar(served: Served, request: Request, prompt: Prompt | None) -> Any:
+    """The wanted schema, where the engine can hold to it and the reply is content from its first token."""
+    able = "json_schema" in served.engine.capabilities.grammars
+    if request.schema is None or not able or (prompt is not None and prompt.start != "text"):
+        return None
+    return "json_schema", json.dumps(request.schema)
