@@ -84,8 +84,8 @@ class Registry(Mapping[str, Family]):
     def identify(self, path: str | os.PathLike[str]) -> Family:
         """The family of a checkpoint: a folder with config.json, or a .gguf file.
 
-        The architecture comes first, then the checkpoint's own chat template: its hash, then features
-        that only one template has.
+        An official chat template, known by its hash, decides at once. Otherwise the architecture does,
+        and where variants share one, features that only one of their templates has.
 
         Raises:
             CheckpointUnknown: no installed family claims it, or several do and its template does not
@@ -104,9 +104,7 @@ class Registry(Mapping[str, Family]):
         if template is not None:
             digest = sha256(template.encode("utf-8")).hexdigest()
             same_hash = [
-                family
-                for family in claims or self._families.values()
-                if digest in family.identity.template_hashes
+                family for family in self._families.values() if digest in family.identity.template_hashes
             ]
             marked = [family for family in claims if _has_marks(family.identity, template)]
             for matches in (same_hash, marked):
