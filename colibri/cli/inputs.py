@@ -11,7 +11,7 @@ from colibri.errors import ColibriError
 from colibri.protocols.base import ProtocolError
 from colibri.protocols.json_body import decode_body
 
-__all__ = ["InputError", "parse_json", "read_request", "read_text"]
+__all__ = ["InputError", "parse_json", "read_request", "read_text", "source_name"]
 
 STDIN = "-"
 
@@ -31,7 +31,7 @@ def read_text(path: str) -> str:
     try:
         return _read(path).decode("utf-8")
     except UnicodeDecodeError as error:
-        raise InputError(f"{_shown(path)}: byte {error.start} is not UTF-8 text") from None
+        raise InputError(f"{source_name(path)}: byte {error.start} is not UTF-8 text") from None
 
 
 def read_request(path: str) -> dict[str, Any]:
@@ -43,7 +43,7 @@ def read_request(path: str) -> dict[str, Any]:
     try:
         return decode_body(_read(path))
     except ProtocolError as error:
-        raise InputError(f"{_shown(path)}: {error.message}") from None
+        raise InputError(f"{source_name(path)}: {error.message}") from None
 
 
 def parse_json(text: str, source: str) -> Any:
@@ -60,9 +60,10 @@ def parse_json(text: str, source: str) -> Any:
         raise InputError(f"{source} nests too deep or holds a number of too many digits") from None
 
 
+def source_name(path: str) -> str:
+    """What errors call the file, or stdin for "-"."""
+    return "stdin" if path == STDIN else path
+
+
 def _read(path: str) -> bytes:
     return sys.stdin.buffer.read() if path == STDIN else Path(path).read_bytes()
-
-
-def _shown(path: str) -> str:
-    return "stdin" if path == STDIN else path

@@ -15,7 +15,7 @@ from colibri.cli.common import (
     load_registry,
     model_option,
 )
-from colibri.cli.inputs import InputError, read_request, read_text
+from colibri.cli.inputs import InputError, read_request, read_text, source_name
 from colibri.cli.output import write_exactly, write_json
 from colibri.cli.recordings import Chunk, read_chunks
 from colibri.cli.render import conversation_of
@@ -75,7 +75,7 @@ def command(
     if prompt is not None and start is not None:
         raise InputError("--start contradicts --request, whose prompt tells where the reply begins; drop one")
     text = read_text(reply_file)
-    chunks = read_chunks(text, reply_file) if stream else [Chunk(text)]
+    chunks = read_chunks(text, source_name(reply_file)) if stream else [Chunk(text)]
     found = _parse(chosen.new_parser(tools, prompt, start), chunks, finish)
     if not events:
         reply = fold(found)

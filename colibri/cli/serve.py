@@ -69,7 +69,7 @@ def command(ctx: click.Context, /, config: str | None, **flags: Any) -> None:
             slots=settings.kv_slots,
         )
 
-    logging.basicConfig(format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    logging.basicConfig(format="%(message)s")
     run_server(settings, family, load, lambda url: _announce(settings, family, url))
 
 

@@ -97,7 +97,8 @@ class Session:
     async def _reply(self, conversation: Conversation, show: Callable[[Event], None]) -> Done:
         from colibri_engine.api import Done, Job
 
-        from colibri.generation import Said, TextReader, generate, prepare
+        from colibri.generation import generate, prepare
+        from colibri.pipeline import ReplyStream, Said
         from colibri.provenance import trusted_spans
 
         prompt = prepare(self.family, conversation)
@@ -107,8 +108,9 @@ class Session:
             trusted=trusted_spans(prompt.segments),
             sampling=self._sampling(),
         )
-        reader = TextReader(self.family.new_parser(conversation.tools, prompt))
-        async with aclosing(generate(self.engine, job, reader)) as outputs:
+        parser = self.family.new_parser(conversation.tools, prompt)
+        stream = ReplyStream(parser, stops=prompt.stop, patient=self.family.stops.patient)
+        async with aclosing(generate(self.engine, job, stream)) as outputs:
             async for output in outputs:
                 if isinstance(output, Said):
                     for event in output.events:

