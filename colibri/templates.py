@@ -127,7 +127,7 @@ class ChatTemplate:
     def _run(self, call: _Call) -> str:
         try:
             return str(self._text(self._plain, call.messages, call.variables))
-        except RenderError:
+        except (RenderError, FamilyFileError):
             raise
         except (TemplateSyntaxError, TemplateNotFound) as error:
             raise _broken(self.name, error) from None
