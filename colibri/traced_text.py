@@ -17,7 +17,7 @@ from markupsafe import escape
 from colibri.messages import Path
 from colibri.provenance import Span
 
-__all__ = ["Placed", "Run", "TracedMarkup", "TracedStr", "derived", "joined", "made_from"]
+__all__ = ["Placed", "Run", "TracedMarkup", "TracedStr", "derived", "escaped", "joined", "made_from"]
 
 Run: TypeAlias = tuple[int, str, Path, int | None]
 """Length, kind, path, and offset into the value or None.
@@ -86,15 +86,15 @@ def _runs(text: str) -> list[Run]:
 
 
 class TracedStr(str):
-    """A string with a run for each stretch of one origin; without runs it is computed."""
+    """A string with a run for each stretch of one origin; plain text is computed."""
 
     __slots__ = ("_runs",)
     _runs: list[Run]
 
     def __new__(cls, text: str, runs: list[Run] | None = None) -> Self:
-        """Make `text` with these runs, which add up to its length."""
+        """Make `text` with these runs, which add up to its length, or with the labels that it has."""
         self = str.__new__(cls, text)
-        self._runs = _runs(str(text)) if runs is None else runs
+        self._runs = _runs(text) if runs is None else runs
         return self
 
     def __str__(self) -> TracedStr:
@@ -267,26 +267,24 @@ class TracedStr(str):
 
 
 class TracedMarkup(TracedStr):
-    """What the filter `safe` gives: text added to it is escaped for HTML, as jinja does it."""
+    """What the filters `safe` and `escape` give: text added to it is escaped for HTML, as jinja does it."""
 
     __slots__ = ()
 
     def __html__(self) -> str:
         return self
 
-    def __add__(self, other: str) -> TracedStr:
-        return self._marked(TracedStr.__add__(self, _escaped(other)))
+    def __add__(self, other: str) -> TracedMarkup:
+        return TracedMarkup(TracedStr.__add__(self, escaped(other)))
 
-    def __radd__(self, other: str) -> TracedStr:
-        return self._marked(TracedStr.__add__(_escaped(other), self))
-
-    def _marked(self, text: TracedStr) -> TracedMarkup:
-        return TracedMarkup(text, text._runs)
+    def __radd__(self, other: str) -> TracedMarkup:
+        return TracedMarkup(TracedStr.__add__(escaped(other), self))
 
 
-def _escaped(text: str) -> TracedStr:
+def escaped(text: Any) -> TracedMarkup:
+    """As `markupsafe.escape`, labels kept where there is nothing to escape."""
     plain = str.__str__(escape(text))
-    return joined([text]) if plain == text else derived(plain, text)
+    return TracedMarkup(text if plain == text else derived(plain, text))
 
 
 def _spans(pieces: Sequence[str]) -> list[Span]:

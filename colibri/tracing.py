@@ -22,7 +22,7 @@ from jinja2.visitor import NodeTransformer
 from colibri.messages import Path
 from colibri.provenance import Segment
 from colibri.sandbox import ChatEnvironment, Clock, to_json
-from colibri.traced_text import Placed, Run, TracedMarkup, TracedStr, derived, joined, made_from
+from colibri.traced_text import Placed, Run, TracedMarkup, TracedStr, derived, escaped, joined, made_from
 from colibri.traced_values import plain
 
 __all__ = ["TracedEnvironment", "segments_of"]
@@ -36,7 +36,14 @@ class TracedEnvironment(ChatEnvironment):
     def __init__(self, loader: Mapping[str, str], clock: Clock) -> None:
         super().__init__(loader, clock)
         self._constants = 0
-        own = {"indent": _indent, "join": _join, "safe": _safe, "tojson": _to_json}
+        own = {
+            "e": escaped,
+            "escape": escaped,
+            "indent": _indent,
+            "join": _join,
+            "safe": _safe,
+            "tojson": _to_json,
+        }
         self.filters = {name: _guarded(function) for name, function in self.filters.items()} | own
         self.filters |= {"traced concat": _concat, "traced loop": _enter}
 
@@ -178,8 +185,7 @@ def _as_traced(value: Any) -> TracedStr:
 
 
 def _safe(value: Any) -> TracedMarkup:
-    text = _as_traced(value)
-    return TracedMarkup(text, text._runs)
+    return TracedMarkup(_as_traced(value))
 
 
 @pass_eval_context
