@@ -1,0 +1,27 @@
+"""The access log: one JSON object a request, and nothing that a client said."""
+
+from __future__ import annotations
+
+import json
+import logging
+
+from .scripted import ScriptedEngine, say
+
+SECRET = "what the client said"
+
+
+async def test_lines(serve, caplog):
+    caplog.set_level(logging.INFO, "colibri.access")
+    async with serve(ScriptedEngine(say("answered words")), access_log=True) as live:
+        _, _, headers = await live.chat(SECRET)
+        await live.chat(SECRET, temperature=9)
+        await live.json("GET", f"/v1/models/{SECRET}?q={SECRET}")
+    lines = [json.loads(record.getMessage()) for record in caplog.records]
+    assert [line["status"] for line in lines] == [200, 400, 404]
+    assert lines[0]["id"] == headers["x-request-id"]
+    assert lines[0]["route"] == "/v1/chat/completions"
+    assert lines[0]["completion_tokens"] == 1
+    assert lines[0]["queue_wait_ms"] == 0
+    assert lines[2]["code"] == "model_not_found"
+    assert SECRET not in caplog.text
+    assert "answered words" not in caplog.text
