@@ -18,7 +18,7 @@ from colibri.cli.common import disable_plugin, find_family, find_model, load_reg
 from colibri.engines import open_engine
 from colibri.family import Family
 from colibri.server.run import run_server
-from colibri.server.settings import SETTINGS, Setting, Settings, load_settings
+from colibri.server.settings import SETTINGS, Setting, Settings, SettingsError, load_settings
 
 __all__ = ["command"]
 
@@ -56,6 +56,8 @@ def command(ctx: click.Context, /, config: str | None, **flags: Any) -> None:
     Each setting is also an environment variable, shown in brackets, and a key of the --config file.
     """
     settings = load_settings(config, os.environ, flags)
+    if settings.engine not in (None, "local"):
+        raise SettingsError(f"`engine` {settings.engine!r} is no installed kind of engine; installed: local")
     path = find_model(settings.model)
     family = find_family(load_registry(ctx), settings.family, path)
 

@@ -159,6 +159,7 @@ def test_a_port_in_use_is_named(refused, scripted, index, run):
         (["--kv-slots", "many"], "'many' is not a valid integer"),
         (["--config", "absent.toml"], "absent.toml: cannot be read"),
         (["--host", "0.0.0.0"], "key"),
+        (["--engine", "steam"], "`engine` 'steam' is no installed kind of engine; installed: local"),
     ],
 )
 def test_settings_that_do_not_fit(refused, index, run, arguments, words):
