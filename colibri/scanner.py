@@ -293,10 +293,8 @@ class Scanner:
         legal = self._legal(edge.target, buffer, at, min(size, limit), node.reasoning)
         if legal is not None or size >= limit:
             return bool(legal)
-        if reason is None:
+        if reason != "stop":
             return None
-        if reason == "length":
-            return True
         target, rest = edge.target, buffer[at:]
         if not target.state.final:
             return False

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import os
 import random
 import re
 import tomllib
@@ -19,7 +20,11 @@ from colibri.parser import Parser
 from colibri.pipeline import ReplyStream
 from colibri.reply import fold, join
 
+THOROUGH = bool(os.environ.get("COLIBRI_THOROUGH"))
+"""Whether to try everything instead of a sample; minutes instead of seconds."""
+
 TESTS = Path(__file__).parent.parent
+PLUGINS = TESTS.parent / "plugins"
 FAMILIES = TESTS.parent / "colibri" / "families"
 STARTS = {"prompt_open": "reasoning", "model_opens": None, "off": "text"}
 
@@ -28,7 +33,7 @@ Told = tuple[str, bool | None]
 
 
 def grammar_table(file: str) -> dict[str, Any]:
-    places = (*FAMILIES.glob(f"*/{file}"), *(TESTS / "dialects").glob(file))
+    places = (*FAMILIES.glob(f"*/{file}"), *PLUGINS.glob(f"*/*/{file}"), *(TESTS / "dialects").glob(file))
     return tomllib.loads(next(iter(places)).read_text(encoding="utf-8"))
 
 
@@ -98,13 +103,10 @@ def in_tokens(text: str, special: Sequence[str], size: int) -> list[Told]:
         return [(piece, False) for piece in in_sizes(text, size)]
     ordered = sorted(special, key=len, reverse=True)
     parts = re.split(f"({'|'.join(map(re.escape, ordered))})", text)
-    return [
-        told
-        for part in parts
-        for told in (
-            [(part, True)] if part in special else [(piece, False) for piece in in_sizes(part, size)]
-        )
-    ]
+    told: list[Told] = []
+    for part in parts:
+        told += [(part, True)] if part in special else [(piece, False) for piece in in_sizes(part, size)]
+    return told
 
 
 def plans(text: str, special: Sequence[str], seed: int) -> Iterator[tuple[str, list[str | Told]]]:
