@@ -5,7 +5,7 @@ The first word after the fence is the language, later words are marks:
 - `python` runs in one namespace per page; `sh` runs in bash in the page's folder.
 - `file=NAME` writes the block there instead (any language).
 - `output` must equal what the block before it printed.
-- `json` and `toml` must parse; `jinja` must compile.
+- `json` and `toml` must parse; `text` is only read.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
@@ -54,8 +53,11 @@ def blocks(page: Path) -> list[Block]:
 class Run:
     """Runs a page's blocks in order, in a folder of its own."""
 
-    def __init__(self, page: Path, folder: Path, *, root: Path, replace: dict[str, str]) -> None:
-        self.page, self.folder, self.root, self.replace = page, folder, root, replace
+    def __init__(
+        self, page: Path, folder: Path, *, python: Path, root: Path, replace: dict[str, str]
+    ) -> None:
+        self.page, self.folder, self.python = page, folder, python
+        self.root, self.replace = root, replace
         self.namespace: dict[str, object] = {"__name__": "page"}
         self.printed = ""
 
@@ -86,7 +88,7 @@ class Run:
                     ["make", "-n", target], cwd=self.root, check=True, capture_output=True, timeout=60
                 )
             return
-        bin_folder = str(Path(sys.executable).parent)
+        bin_folder = str(self.python.parent)
         env = os.environ | {"PATH": bin_folder + os.pathsep + os.environ["PATH"], "NO_COLOR": "1"}
         done = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", body],
@@ -101,6 +103,9 @@ class Run:
 
     def _output(self, body: str, block: Block) -> None:
         assert self.printed.strip() == body.strip(), f"{self.page.name}:{block.line}"
+
+    def _text(self, body: str, block: Block) -> None:
+        """Text is only read."""
 
     def _json(self, body: str, block: Block) -> None:
         json.loads(body)

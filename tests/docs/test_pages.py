@@ -1,0 +1,101 @@
+"""Every code block of the README and of docs/ runs, in order, as a reader would run it."""
+
+from __future__ import annotations
+
+import os
+import re
+import site
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from pages import Run, blocks
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+SERVER = "http://127.0.0.1:8000"
+
+
+@pytest.fixture(scope="session")
+def server(smollm2_path, tmp_path_factory):
+    """A server of the small model; its address."""
+    log = tmp_path_factory.mktemp("server") / "log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "colibri", "serve", "--port", "0", "--model", str(smollm2_path)],
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        yield _address(process, log)
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def _address(process, log):
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and process.poll() is None:
+        if found := re.search(r"http://127\.0\.0\.1:\d+", log.read_text()):
+            return _ready(found[0], deadline)
+        time.sleep(0.05)
+    raise AssertionError(f"the server did not start:\n{log.read_text()}")
+
+
+def _ready(address, deadline):
+    while time.monotonic() < deadline:
+        try:
+            with urllib.request.urlopen(f"{address}/health", timeout=5):
+                return address
+        except OSError:
+            time.sleep(0.05)
+    raise AssertionError("the server never became healthy")
+
+
+@pytest.fixture
+def scratch_python(tmp_path):
+    """A virtual environment that sees what is installed here, so that a page can install a plugin."""
+    folder = tmp_path / "venv"
+    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True, timeout=120)
+    library = next((folder / "lib").iterdir()) / "site-packages"
+    paths = [path for path in [*site.getsitepackages(), *sys.path] if path.endswith("site-packages")]
+    # addsitedir, unlike a bare path, also reads the .pth files of editable installs.
+    lines = [f"import site; site.addsitedir({path!r})" for path in dict.fromkeys(paths)]
+    (library / "seen.pth").write_text("\n".join(lines) + "\n")
+    for program in ("colibri", "pytest"):
+        script = folder / "bin" / program
+        script.write_text(f'#!/bin/sh\nexec "{folder}/bin/python" -m {program} "$@"\n')
+        script.chmod(0o755)
+    return folder / "bin" / "python"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_page(page, tmp_path, request, monkeypatch):
+    steps = blocks(page)
+    if not steps:
+        pytest.skip("the page has no code")
+    python, replace = Path(sys.executable), {}
+    if any("pip install" in step.body for step in steps if step.language == "sh"):
+        python = request.getfixturevalue("scratch_python")
+    if any(SERVER in step.body for step in steps if step.language in ("sh", "python")):
+        replace[SERVER] = request.getfixturevalue("server")
+    work = tmp_path / "work"
+    work.mkdir()
+    run = Run(page, work, python=python, root=ROOT, replace=replace)
+    for step in steps:
+        run.block(step)
+
+
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_text().splitlines()) < 120
+
+
+def test_links_lead_somewhere():
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)#:]+?)(?:#[^)]*)?\)", page.read_text()):
+            assert os.path.exists(page.parent / target), f"{page.name}: {target}"
