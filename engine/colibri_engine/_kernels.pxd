@@ -1,4 +1,4 @@
-from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
 from ._memory cimport Memory
 
@@ -14,13 +14,13 @@ cdef extern from "ck.h" nogil:
 
     ctypedef struct ck_acts:
         float *f
-        int8_t *q
+        int16_t *q
         float *s
         int64_t cols
 
     ctypedef struct ck_kernels:
         const char *name
-        void (*quantize)(const float *x, int64_t cols, int8_t *q, float *s) noexcept nogil
+        void (*quantize)(const float *x, int64_t cols, int16_t *q, float *s) noexcept nogil
         void (*matmul)(
             const ck_matrix *w, int64_t begin, int64_t end, const ck_acts *x, const int32_t *pick, int64_t n,
             float *out, int64_t ldo, int add,

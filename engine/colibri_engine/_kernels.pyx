@@ -6,7 +6,7 @@ What each kernel computes, and in which order it sums, is written in csrc/ck.h a
 import os
 
 from cpython.bytes cimport PyBytes_AS_STRING
-from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
 from ._memory cimport Memory
 
@@ -120,9 +120,9 @@ cdef class Matrix:
         cdef int64_t n = x.shape[0] if pick is None else len(pick), i
         if x.shape[1] != self.c.cols:
             raise ValueError(f"x has {x.shape[1]} columns and the matrix {self.c.cols}")
-        cdef Memory quants = Memory(x.shape[0] * x.shape[1])
+        cdef Memory quants = Memory(2 * x.shape[0] * x.shape[1])
         cdef Memory scales = Memory(x.shape[0] * x.shape[1])
-        cdef ck_acts acts = ck_acts(<float *>&x[0, 0], <int8_t *>quants.at, <float *>scales.at, x.shape[1])
+        cdef ck_acts acts = ck_acts(<float *>&x[0, 0], <int16_t *>quants.at, <float *>scales.at, x.shape[1])
         cdef bytearray out = bytearray(n * self.c.rows * 4)
         cdef const int32_t[::1] picked = pick
         if add is not None:
@@ -137,11 +137,11 @@ cdef class Matrix:
 
 
 def quantize(const float[::1] x, *, cpu=None):
-    """int8 quants and, of each block of 32, the pair (scale, scale * sum of quants)."""
-    cdef bytearray q = bytearray(x.shape[0])
+    """int16 quants and, of each block of 32, the pair (scale, scale * sum of quants)."""
+    cdef bytearray q = bytearray(2 * x.shape[0])
     cdef bytearray s = bytearray(x.shape[0] // 4)
-    kernels(cpu).quantize(&x[0], x.shape[0], <int8_t *><char *>q, <float *><char *>s)
-    return memoryview(q).cast("b"), memoryview(s).cast("f", (x.shape[0] // 32, 2))
+    kernels(cpu).quantize(&x[0], x.shape[0], <int16_t *><char *>q, <float *><char *>s)
+    return memoryview(q).cast("h"), memoryview(s).cast("f", (x.shape[0] // 32, 2))
 
 
 def rmsnorm(const float[::1] x, const float[::1] weight, float eps, *, cpu=None):

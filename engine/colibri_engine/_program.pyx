@@ -3,7 +3,7 @@
 Blocks (`_blocks`, `_mixers`, `_moe`) append operations to a `Program`; `_exec` runs it.
 """
 
-from libc.stdint cimport int8_t, int64_t
+from libc.stdint cimport int16_t, int64_t
 from libc.stdlib cimport free, realloc
 
 from ._kernels cimport Matrix, floats, kernels
@@ -19,9 +19,9 @@ cdef class Acts:
         self.quantised = quantised
         self.blocks = cols // 32
         if quantised:
-            quants, scales = Memory(rows * cols), Memory(rows * self.blocks * 2 * sizeof(float))
+            quants, scales = Memory(2 * rows * cols), Memory(rows * self.blocks * 2 * sizeof(float))
             self.memory += [quants, scales]
-            self.c.q, self.c.s = <int8_t *>(<Memory>quants).at, <float *>(<Memory>scales).at
+            self.c.q, self.c.s = <int16_t *>(<Memory>quants).at, <float *>(<Memory>scales).at
 
 
 cdef class Program:

@@ -63,15 +63,15 @@ def exp(x: Array) -> Array:
     return np.where(tiny, F32(0), np.ldexp(p, np.nan_to_num(n).astype(np.int32))).astype(F32)
 
 
-def quantize(x: Array) -> tuple[NDArray[np.int8], Array]:
-    """Blocks of 32 of the last axis as int8 and (scale, scale * sum)."""
+def quantize(x: Array) -> tuple[NDArray[np.int16], Array]:
+    """Blocks of 32 of the last axis as int16 and (scale, scale * sum)."""
     blocks = x.reshape(*x.shape[:-1], -1, 32)
     peak = np.abs(blocks).max(-1, keepdims=True)
     broken = ~np.isfinite(blocks).all(-1, keepdims=True)
     silent = broken | (peak < F32(1e-30))
     safe = np.where(silent, F32(1), peak)
-    q = np.rint(np.where(silent, F32(0), blocks) * (F32(127) / safe)).astype(np.int8)
-    scale = np.where(broken, F32(np.nan), np.where(silent, F32(0), safe / F32(127)))[..., 0]
+    q = np.rint(np.where(silent, F32(0), blocks) * (F32(32767) / safe)).astype(np.int16)
+    scale = np.where(broken, F32(np.nan), np.where(silent, F32(0), safe / F32(32767)))[..., 0]
     sums = np.where(broken[..., 0], F32(np.nan), scale * q.sum(-1, dtype=np.int32).astype(F32))
     return q.reshape(x.shape), np.stack([scale, sums], -1).astype(F32)
 

@@ -23,10 +23,11 @@ typedef struct {
 } ck_matrix;
 
 /* Activations, one row after the other. f: [n][cols]. Where a matrix is block-quantised: q: [n][cols]
- * as int8, and s: [n][cols/32][2] = scale d and d * sum(q) of each block of 32. */
+ * in -32767..32767, and s: [n][cols/32][2] = scale d and d * sum(q) of each block of 32. Eight bits would
+ * be too few: they move the logits of a small model by more than one. */
 typedef struct {
     float *f;
-    int8_t *q;
+    int16_t *q;
     float *s;
     int64_t cols;
 } ck_acts;
@@ -36,7 +37,7 @@ typedef struct {
     const char *name;
 
     /* q and s of one row of activations; a block that is not finite gets scale NaN. */
-    void (*quantize)(const float *x, int64_t cols, int8_t *q, float *s);
+    void (*quantize)(const float *x, int64_t cols, int16_t *q, float *s);
 
     /* out[j*ldo + r] (+)= w[r] . x[pick ? pick[j] : j] for the rows r of groups [begin, end), j < n. */
     void (*matmul)(const ck_matrix *w, int64_t begin, int64_t end, const ck_acts *x, const int32_t *pick,

@@ -13,17 +13,17 @@
 
 typedef float v8f __attribute__((vector_size(32)));
 typedef int32_t v8i __attribute__((vector_size(32)));
-typedef int8_t v8b __attribute__((vector_size(8)));
+typedef int16_t v8s __attribute__((vector_size(16)));
 typedef float v8f_any __attribute__((vector_size(32), aligned(4), may_alias));
 typedef int32_t v8i_any __attribute__((vector_size(32), aligned(4), may_alias));
 typedef uint16_t v8h_any __attribute__((vector_size(16), aligned(2), may_alias));
-typedef int8_t v8b_any __attribute__((vector_size(8), aligned(1), may_alias));
+typedef int16_t v8s_any __attribute__((vector_size(16), aligned(2), may_alias));
 
 /* The activations of one tile of a matrix product. */
 enum { CK_TILE = 4 };
 typedef struct {
     const float *f[CK_TILE];
-    const int8_t *q[CK_TILE];
+    const int16_t *q[CK_TILE];
     const float *s[CK_TILE];
 } ck_tile_rows;
 

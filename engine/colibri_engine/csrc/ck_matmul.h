@@ -57,78 +57,77 @@ static CK_INLINE void CK(tile_f16)(const uint8_t *w, int64_t cols, const ck_tile
     CK_EACH sum[j] += odd[j];
 }
 
+/* A piece is 16 numbers: of each of the eight rows two neighbouring columns. A block has 16 pieces. */
 #ifdef CK_AVX2
-static CK_INLINE __m256i CK(four)(const int8_t *q)
+static CK_INLINE __m256i CK(pair)(const int16_t *q)
 {
-    int32_t bytes;
-    memcpy(&bytes, q, 4);
-    return _mm256_set1_epi32(bytes);
+    int32_t both;
+    memcpy(&both, q, 4);
+    return _mm256_set1_epi32(both);
 }
-#else
-static CK_INLINE int32_t CK(dot)(const int8_t *w, const int8_t *q)
-{
-    int32_t sum = 0;
-    for (int i = 0; i < CK_BLOCK; i++) sum += w[i] * q[i];
-    return sum;
-}
-#endif
 
-static CK_INLINE void CK(dots_q8)(const uint8_t *w, const ck_tile_rows *x, int64_t b, int n, v8i *dots)
+/* sums += products of piece number `piece` of block b. */
+static CK_INLINE void CK(piece)(__m256i w, const ck_tile_rows *x, int64_t b, int piece, int n, v8i *sums)
 {
-#ifdef CK_AVX2
-    const __m256i ones = _mm256_set1_epi16(1);
-    __m256i sums[CK_TILE];
-    CK_EACH sums[j] = _mm256_setzero_si256();
-    _Pragma("GCC unroll 1") for (int g = 0; g < 8; g++) {
-        __m256i signs = _mm256_loadu_si256((const __m256i *)(w + 32 * g));
-        __m256i sizes = _mm256_abs_epi8(signs);
-        CK_EACH {
-            __m256i q = _mm256_sign_epi8(CK(four)(x->q[j] + b * CK_BLOCK + 4 * g), signs);
-            sums[j] = _mm256_add_epi32(sums[j], _mm256_madd_epi16(_mm256_maddubs_epi16(sizes, q), ones));
-        }
-    }
-    CK_EACH dots[j] = (v8i)sums[j];
+    CK_EACH sums[j] += (v8i)_mm256_madd_epi16(w, CK(pair)(x->q[j] + b * CK_BLOCK + 2 * piece));
+}
 #else
-    int8_t row[CK_BLOCK];
+static CK_INLINE void CK(pieces)(const int16_t *w, const ck_tile_rows *x, int64_t b, int n, v8i *sums)
+{
+    int16_t row[CK_BLOCK];
     for (int r = 0; r < 8; r++) {
-        for (int i = 0; i < 8; i++) memcpy(row + 4 * i, w + 32 * i + 4 * r, 4);
-        CK_EACH dots[j][r] = CK(dot)(row, x->q[j] + b * CK_BLOCK);
+        for (int p = 0; p < 16; p++) memcpy(row + 2 * p, w + 16 * p + 2 * r, 4);
+        CK_EACH {
+            const int16_t *q = x->q[j] + b * CK_BLOCK;
+            int32_t sum = 0;
+            for (int i = 0; i < CK_BLOCK; i++) sum += row[i] * q[i];
+            sums[j][r] = sum;
+        }
     }
+}
+#endif
+
+/* Integer dots of block b: 32 * 128 * 32767 < 2^31. */
+static CK_INLINE void CK(dots_q8)(const uint8_t *w, const ck_tile_rows *x, int64_t b, int n, v8i *sums)
+{
+#ifdef CK_AVX2
+    _Pragma("GCC unroll 1") for (int p = 0; p < 16; p += 2)
+        for (int i = p; i < p + 2; i++)
+            CK(piece)(_mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)w + i)), x, b, i, n, sums);
+#else
+    int16_t pieces[8 * CK_BLOCK];
+    for (int i = 0; i < 8 * CK_BLOCK; i++) pieces[i] = (int8_t)w[i];
+    CK(pieces)(pieces, x, b, n, sums);
 #endif
 }
 
-/* Integer dots of a block of eight rows of 4-bit weights. Sums fit 16 bits: 8 * 2 * 15 * 127 < 2^15. */
-static CK_INLINE void CK(dots_q4)(const uint8_t *w, const ck_tile_rows *x, int64_t b, int n, v8i *dots)
+/* The same for 4 bits: a 16-bit lane holds its column of four pieces, lowest bits first. */
+static CK_INLINE void CK(dots_q4)(const uint8_t *w, const ck_tile_rows *x, int64_t b, int n, v8i *sums)
 {
 #ifdef CK_AVX2
-    const __m256i low = _mm256_set1_epi8(15), ones = _mm256_set1_epi16(1);
-    __m256i pairs[CK_TILE];
-    CK_EACH pairs[j] = _mm256_setzero_si256();
+    const __m256i low = _mm256_set1_epi16(15);
     _Pragma("GCC unroll 1") for (int g = 0; g < 4; g++) {
-        __m256i both = _mm256_loadu_si256((const __m256i *)(w + 32 * g));
-        __m256i first = _mm256_and_si256(both, low);
-        __m256i second = _mm256_and_si256(_mm256_srli_epi16(both, 4), low);
-        CK_EACH {
-            const int8_t *q = x->q[j] + b * CK_BLOCK + 4 * g;
-            pairs[j] = _mm256_add_epi16(pairs[j], _mm256_maddubs_epi16(first, CK(four)(q)));
-            pairs[j] = _mm256_add_epi16(pairs[j], _mm256_maddubs_epi16(second, CK(four)(q + 16)));
-        }
+        __m256i four = _mm256_loadu_si256((const __m256i *)w + g);
+        CK(piece)(_mm256_and_si256(four, low), x, b, 4 * g, n, sums);
+        CK(piece)(_mm256_and_si256(_mm256_srli_epi16(four, 4), low), x, b, 4 * g + 1, n, sums);
+        CK(piece)(_mm256_and_si256(_mm256_srli_epi16(four, 8), low), x, b, 4 * g + 2, n, sums);
+        CK(piece)(_mm256_srli_epi16(four, 12), x, b, 4 * g + 3, n, sums);
     }
-    CK_EACH dots[j] = (v8i)_mm256_madd_epi16(pairs[j], ones);
 #else
-    uint8_t bytes[8 * CK_BLOCK];
-    for (int i = 0; i < 4 * CK_BLOCK; i++) {
-        bytes[i] = w[i] & 15;
-        bytes[i + 4 * CK_BLOCK] = w[i] >> 4;
-    }
-    CK(dots_q8)(bytes, x, b, n, dots);
+    int16_t pieces[8 * CK_BLOCK];
+    for (int g = 0; g < 4; g++)
+        for (int i = 0; i < 16; i++) {
+            unsigned four = w[32 * g + 2 * i] | w[32 * g + 2 * i + 1] << 8;
+            for (int p = 0; p < 4; p++) pieces[64 * g + 16 * p + i] = four >> 4 * p & 15;
+        }
+    CK(pieces)(pieces, x, b, n, sums);
 #endif
 }
 
 static CK_INLINE void CK(tile_q8_0)(const uint8_t *w, int64_t cols, const ck_tile_rows *x, int n, v8f *sum)
 {
     for (int64_t b = 0; b < cols / CK_BLOCK; b++, w += 272) {
-        v8i dots[CK_TILE];
+        v8i dots[CK_TILE] = {0};
         for (int i = 0; i < 5; i++) __builtin_prefetch(w + 2048 + 64 * i);
         CK(dots_q8)(w + 16, x, b, n, dots);
         v8f d = CK(load_f16)(w);
@@ -139,7 +138,7 @@ static CK_INLINE void CK(tile_q8_0)(const uint8_t *w, int64_t cols, const ck_til
 static CK_INLINE void CK(tile_q4_1)(const uint8_t *w, int64_t cols, const ck_tile_rows *x, int n, v8f *sum)
 {
     for (int64_t b = 0; b < cols / CK_BLOCK; b++, w += 160) {
-        v8i dots[CK_TILE];
+        v8i dots[CK_TILE] = {0};
         for (int i = 0; i < 3; i++) __builtin_prefetch(w + 2048 + 64 * i);
         CK(dots_q4)(w + 32, x, b, n, dots);
         v8f d = CK(load_f16)(w), m = CK(load_f16)(w + 16);
@@ -153,7 +152,7 @@ static CK_INLINE void CK(tile_q4_1)(const uint8_t *w, int64_t cols, const ck_til
 static CK_INLINE void CK(tile_q4_0)(const uint8_t *w, int64_t cols, const ck_tile_rows *x, int n, v8f *sum)
 {
     for (int64_t b = 0; b < cols / CK_BLOCK; b++, w += 144) {
-        v8i dots[CK_TILE];
+        v8i dots[CK_TILE] = {0};
         for (int i = 0; i < 3; i++) __builtin_prefetch(w + 2048 + 64 * i);
         CK(dots_q4)(w + 16, x, b, n, dots);
         v8f d = CK(load_f16)(w), m = d * -8.0f;

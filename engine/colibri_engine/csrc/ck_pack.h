@@ -3,8 +3,9 @@
  * The bits stay as stored; only their order changes. A group holds, in this order:
  *   F32, F16: for each column the eight rows' values.
  *   BF16: for each pair of columns the eight rows' two values.
- *   Q8_0, Q4_0, Q4_1: for each block of 32 columns the eight scales d (f16), for Q4_1 the eight minima m
- *   (f16), then for each 4 bytes of the quants the eight rows' bytes.
+ *   Q8_0: for each block of 32 columns the eight scales d (f16), then for each pair of columns the eight
+ *   rows' two quants. Q4_0, Q4_1: the eight d, for Q4_1 the eight minima m (f16), then for each 8 columns
+ *   the eight rows' quants, as two 16-bit numbers: columns 0 2 4 6 and 1 3 5 7, lowest bits first.
  * Block encodings are ggml's: Q8_0 = d, int8[32]; Q4_0 = d, nibbles[16]; Q4_1 = d, m, nibbles[16], where
  * byte i holds column i in its low and column i + 16 in its high half.
  */
@@ -14,7 +15,8 @@
 #include "ck.h"
 #include <string.h>
 
-/* A dtype's unit: `cols` columns of a row, stored as `head` bytes of f16 scales, then `body` bytes. */
+/* A dtype's unit: `cols` columns of a row, stored as `head` bytes of f16 scales, then `body` bytes, of
+ * which `piece` stay together in a group. */
 typedef struct { int cols, head, body, piece; } ck_unit;
 
 static ck_unit ck_unit_of(int32_t dtype)
@@ -23,10 +25,43 @@ static ck_unit ck_unit_of(int32_t dtype)
     case CK_F32: return (ck_unit){1, 0, 4, 4};
     case CK_F16: return (ck_unit){1, 0, 2, 2};
     case CK_BF16: return (ck_unit){2, 0, 4, 4};
-    case CK_Q8_0: return (ck_unit){CK_BLOCK, 2, 32, 4};
+    case CK_Q8_0: return (ck_unit){CK_BLOCK, 2, 32, 2};
     case CK_Q4_0: return (ck_unit){CK_BLOCK, 2, 16, 4};
     default: return (ck_unit){CK_BLOCK, 4, 16, 4};
     }
+}
+
+/* Eight columns' quants: column c in bits 16*(c%2) + 4*(c/2). */
+static uint32_t ck_gather(const uint8_t *nibbles)
+{
+    uint32_t word = 0;
+    for (int c = 0; c < 8; c++) word |= (uint32_t)nibbles[c] << (16 * (c & 1) + 4 * (c >> 1));
+    return word;
+}
+
+/* The 4-bit quants of a block, from the file's order of nibbles to the engine's. */
+static void ck_pack_q4(const uint8_t *from, uint8_t *to)
+{
+    uint8_t nibbles[CK_BLOCK];
+    for (int i = 0; i < 16; i++) {
+        nibbles[i] = from[i] & 15;
+        nibbles[i + 16] = from[i] >> 4;
+    }
+    for (int g = 0; g < 4; g++) {
+        uint32_t word = ck_gather(nibbles + 8 * g);
+        memcpy(to + 4 * g, &word, 4);
+    }
+}
+
+static void ck_unpack_q4(const uint8_t *from, uint8_t *to)
+{
+    uint8_t nibbles[CK_BLOCK];
+    for (int g = 0; g < 4; g++) {
+        uint32_t word;
+        memcpy(&word, from + 4 * g, 4);
+        for (int c = 0; c < 8; c++) nibbles[8 * g + c] = word >> (16 * (c & 1) + 4 * (c >> 1)) & 15;
+    }
+    for (int i = 0; i < 16; i++) to[i] = nibbles[i] | nibbles[i + 16] << 4;
 }
 
 static size_t ck_row_bytes(int32_t dtype, int64_t cols)
@@ -35,20 +70,30 @@ static size_t ck_row_bytes(int32_t dtype, int64_t cols)
     return (size_t)(cols / unit.cols) * (unit.head + unit.body);
 }
 
-/* Move one row between its own layout and lane `lane` of a group. */
+/* Copy `size` bytes of one row between its own order and lane `lane` of a group, `piece` by `piece`. */
+static void ck_move(uint8_t *group, int lane, uint8_t *row, int size, int piece, int into_group)
+{
+    for (int i = 0; i < size; i += piece) {
+        uint8_t *cell = group + 8 * i + lane * piece, *to = into_group ? cell : row + i;
+        const uint8_t *from = into_group ? row + i : cell;
+        if (piece == 4) memcpy(to, from, 4);
+        else memcpy(to, from, 2);
+    }
+}
+
 static void ck_move_row(int32_t dtype, int64_t cols, uint8_t *group, int lane, uint8_t *row, int into_group)
 {
     ck_unit unit = ck_unit_of(dtype);
-    for (int64_t u = 0; u < cols / unit.cols; u++)
-        for (int part = 0; part < 2; part++) {
-            int size = part ? unit.body : unit.head, piece = part ? unit.piece : 2;
-            for (int i = 0; i < size; i += piece, row += piece, group += 8 * piece) {
-                uint8_t *cell = group + lane * piece, *to = into_group ? cell : row;
-                const uint8_t *from = into_group ? row : cell;
-                if (piece == 4) memcpy(to, from, 4);
-                else memcpy(to, from, 2);
-            }
-        }
+    int nibbles = dtype == CK_Q4_0 || dtype == CK_Q4_1;
+    for (int64_t u = 0; u < cols / unit.cols; u++) {
+        uint8_t quants[16], *body = nibbles ? quants : row + unit.head;
+        if (nibbles && into_group) ck_pack_q4(row + unit.head, quants);
+        ck_move(group, lane, row, unit.head, 2, into_group);
+        ck_move(group + 8 * unit.head, lane, body, unit.body, unit.piece, into_group);
+        if (nibbles && !into_group) ck_unpack_q4(quants, row + unit.head);
+        row += unit.head + unit.body;
+        group += 8 * (unit.head + unit.body);
+    }
 }
 
 /* Rows of groups [begin, end) from `rows`, the whole matrix in row-major order. */

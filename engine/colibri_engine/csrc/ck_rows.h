@@ -1,6 +1,6 @@
 /* Kernels that work on one row of activations, compiled once for every CPU level. */
 
-static CK_TARGET void CK(quantize)(const float *x, int64_t cols, int8_t *q, float *s)
+static CK_TARGET void CK(quantize)(const float *x, int64_t cols, int16_t *q, float *s)
 {
     for (int64_t b = 0; b < cols / CK_BLOCK; b++, x += CK_BLOCK, q += CK_BLOCK, s += 2) {
         /* The bits of a non-negative float order as integers do, with infinity and NaN on top. */
@@ -14,16 +14,16 @@ static CK_TARGET void CK(quantize)(const float *x, int64_t cols, int8_t *q, floa
         for (int i = 0; i < 8; i++)
             if (peak[i] > top.bits) top.bits = peak[i];
         if (!(top.value >= 1e-30f) || top.bits >= 0x7f800000) {
-            memset(q, 0, CK_BLOCK);
+            memset(q, 0, CK_BLOCK * sizeof *q);
             s[0] = s[1] = top.bits >= 0x7f800000 ? NAN : 0.0f;
             continue;
         }
-        float inverse = 127.0f / top.value, scale = top.value / 127.0f;
+        float inverse = 32767.0f / top.value, scale = top.value / 32767.0f;
         v8i sum = {0};
         for (int i = 0; i < CK_BLOCK; i += 8) {
             v8i n = __builtin_convertvector(CK(round)(CK(load)(x + i) * inverse), v8i);
             sum += n;
-            *(v8b_any *)(q + i) = __builtin_convertvector(n, v8b);
+            *(v8s_any *)(q + i) = __builtin_convertvector(n, v8s);
         }
         int32_t count = 0;
         for (int i = 0; i < 8; i++) count += sum[i];
