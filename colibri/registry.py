@@ -192,7 +192,7 @@ def find_plugins(
     manager = pluggy.PluginManager("colibri")
     manager.add_hookspecs(hookspecs)
     blocked = {_normal(name) for name in disabled}
-    found = [info for info in _register_builtins(manager, blocked)]
+    found = list(_register_builtins(manager, blocked))
     if plugins is None and LOAD_PLUGINS in os.environ:
         plugins = [name.strip() for name in os.environ[LOAD_PLUGINS].split(",") if name.strip()]
     wanted: set[str] | None = None

@@ -38,7 +38,7 @@ class PromptFile(SingleFileSnapshotExtension):
 
     file_extension = "txt"
 
-    def serialize(self, data: Any, **_: Any) -> bytes:  # noqa: D102
+    def serialize(self, data: Any, **_: Any) -> bytes:
         return str(data).encode("utf-8")
 
 

@@ -157,7 +157,9 @@ class Engine(Protocol):
     """A model that is loaded and can generate."""
 
     @property
-    def capabilities(self) -> Capabilities: ...
+    def capabilities(self) -> Capabilities:
+        """What this engine can do; constant while it is open."""
+        ...
 
     def generate(self, job: Job) -> AsyncGenerator[EngineEvent, None]:
         """Yield Accepted, then Progress, Echo and Piece events, then one Done.

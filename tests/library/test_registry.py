@@ -60,7 +60,7 @@ def test_a_registry_is_a_mapping(any_family):
     assert "yak" not in families
     assert set(families) >= {"zebra"}
     assert len(families) == len(list(families))
-    with pytest.raises(UnknownFamily, match="no family is called 'yak'; installed: .*zebra"):
+    with pytest.raises(UnknownFamily, match=r"no family is called 'yak'; installed: .*zebra"):
         families["yak"]
 
 

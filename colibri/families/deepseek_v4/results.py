@@ -23,7 +23,9 @@ def in_call_order(messages: list[Message], variables: Mapping[str, Any]) -> list
         if message["role"] == "tool":
             run.append(index)
         elif message["role"] != "user" and run:
-            results = sorted((messages[at] for at in run), key=lambda m: order.get(m.get("tool_call_id", ""), 0))
+            results = sorted(
+                (messages[at] for at in run), key=lambda m: order.get(m.get("tool_call_id", ""), 0)
+            )
             for at, result in zip(run, results, strict=True):
                 ordered[at] = result
             run = []

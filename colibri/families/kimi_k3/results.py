@@ -42,7 +42,7 @@ def _named(run: list[tuple[int, Message]], calls: list[Mapping[str, Any]]) -> It
         name = calls[place]["function"]["name"] if place < len(calls) else message.get("name")
         if not name:
             raise RenderError(
-                "this tool result answers no call of the turn before and names no tool; give it the call's id",
+                "this result answers no call of the turn before and names no tool; give it the call's id",
                 where=Where(turn=number),
             )
         yield {**message, "tool_name": name, "tool_index": place + 1}

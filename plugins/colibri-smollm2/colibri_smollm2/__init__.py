@@ -5,7 +5,6 @@ from __future__ import annotations
 from importlib.resources import files
 
 from colibri import Family, hookimpl, load_family
-
 from colibri_smollm2.network import network
 
 __all__ = ["colibri_families"]

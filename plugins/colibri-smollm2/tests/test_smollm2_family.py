@@ -1,6 +1,5 @@
-from colibri.testing import family_suite
-
 import colibri
+from colibri.testing import family_suite
 
 TestSmolLM2 = family_suite("smollm2")
 
