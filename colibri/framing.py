@@ -19,6 +19,7 @@ from colibri.conversation import (
 from colibri.errors import ConversationError, RenderError, RequestError, Where
 from colibri.family import Family, Folding, NewParser, Prompt, Render
 from colibri.provenance import Segment
+from colibri.reply import ReplyCall
 from colibri.reply import fold as fold_events
 
 __all__ = ["check_continuation", "extend", "fold", "serve_defaults"]
@@ -184,7 +185,7 @@ def extend(
     )
     parts: list[Part] = [Reasoning("r")] if thought else []
     parts.append(Text("c" if said.content or not said.tool_calls else ""))
-    parts += [ToolCall(call.name, call.arguments, call.id) for call in said.tool_calls]
+    parts += _under_their_ids(said.tool_calls, turns)
     opening = tuple(turn for turn in conversation.turns[:1] if turn.role == "system")
     probe = evolve(
         conversation, turns=(*opening, Turn("user", (Text("u"),)), Turn("assistant", tuple(parts)))
@@ -193,13 +194,13 @@ def extend(
         closed = render(probe, cue=False).text
         opened = render(evolve(probe, turns=probe.turns[:-1])).text
         following = render(evolve(probe, turns=(*probe.turns, *turns)))
-        if not following.text.startswith(closed) or not closed.startswith(opened):
-            return None
     except RenderError:
         return None
     # The reply ends before its end token; formats without one continue where the turn ends.
     cut = max((closed.rfind(token, len(opened)) for token in end_tokens), default=-1)
     cut = len(closed) if cut < 0 else cut
+    if not closed.startswith(opened) or not following.text.startswith(closed[:cut]):
+        return None
     text = prompt.text + reply + following.text[cut:]
 
     def trace() -> tuple[Segment, ...]:
@@ -214,3 +215,15 @@ def extend(
 
     grown = evolve(conversation, turns=(*conversation.turns, probe.turns[-1], *turns))
     return Prompt(text, following.start, following.stop, trace, grown)
+
+
+def _under_their_ids(calls: Sequence[ReplyCall], turns: Sequence[Turn]) -> list[ToolCall]:
+    """Calls of a reply that was read again, under the ids by which the results in `turns` know them.
+
+    Ids that the reply does not spell are made anew by every reading; then results are taken to be in the
+    order of the calls.
+    """
+    own = [call.id for call in calls]
+    told = [part.call_id for turn in turns for part in turn.parts if isinstance(part, ToolResult)]
+    ids = told if len(told) == len(own) and not set(told) <= set(own) else own
+    return [ToolCall(call.name, call.arguments, call_id) for call, call_id in zip(calls, ids, strict=True)]
