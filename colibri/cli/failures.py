@@ -9,9 +9,8 @@ __all__ = ["sentence", "warn"]
 
 def sentence(error: BaseException) -> str | None:
     """One sentence for an error that the user can repair; None for a defect of the program."""
-    from colibri_engine.errors import EngineError
-
     from colibri.errors import ColibriError
+    from colibri_engine.errors import EngineError
 
     if isinstance(error, ColibriError | EngineError):
         return error.message

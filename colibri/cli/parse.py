@@ -18,7 +18,7 @@ from colibri.cli.common import (
 from colibri.cli.inputs import InputError, read_request, read_text, source_name
 from colibri.cli.output import write_exactly, write_json
 from colibri.cli.recordings import Chunk, read_chunks
-from colibri.cli.render import conversation_of
+from colibri.cli.render import asked
 from colibri.cli.replies import event_json, event_line, reply_json, write_reply
 from colibri.conversation import Tool
 from colibri.events import Event
@@ -92,7 +92,7 @@ def _asked(family: Family, request_file: str | None) -> tuple[Sequence[Tool], Pr
     body = read_request(request_file)
     if "messages" not in body:
         return tools_from_openai(body.get("tools")), None
-    conversation, cue = conversation_of(body)
+    conversation, cue = asked(family, body)
     return conversation.tools, family.render(conversation, cue=cue)
 
 

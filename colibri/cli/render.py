@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import click
+from attrs import evolve
 
 from colibri.cli.common import (
     as_json,
@@ -16,23 +17,14 @@ from colibri.cli.common import (
     load_registry,
     model_option,
 )
-from colibri.cli.inputs import InputError, read_request
+from colibri.cli.inputs import read_request
 from colibri.cli.output import write_exactly, write_json
-from colibri.conversation import Conversation, Thinking
-from colibri.family import Prompt
-from colibri.protocols.fields import Check, boolean, mapping, read, text
-from colibri.protocols.openai_messages import conversation_from_openai
+from colibri.conversation import Conversation
+from colibri.family import Family, Prompt
+from colibri.protocols.fields import boolean, read
+from colibri.protocols.openai_chat import conversation_of
 
-__all__ = ["command", "conversation_of"]
-
-_FIELDS: Mapping[str, Check] = {
-    "add_generation_prompt": boolean,
-    "chat_template_kwargs": mapping,
-    "continue_final_message": boolean,
-    "enable_thinking": boolean,
-    "preserve_thinking": boolean,
-    "reasoning_effort": text,
-}
+__all__ = ["asked", "command"]
 
 
 @click.command()
@@ -54,7 +46,7 @@ def command(
     """
     registry = load_registry(ctx)
     chosen = registry[family] if family is not None else find_family(registry, None, find_model(model))
-    conversation, cue = conversation_of(read_request(request_file))
+    conversation, cue = asked(chosen, read_request(request_file))
     prompt = chosen.render(conversation, cue=cue)
     if as_json:
         write_json({"family": chosen.id, **_described(prompt)})
@@ -62,30 +54,16 @@ def command(
         write_exactly(prompt.text)
 
 
-def conversation_of(body: Mapping[str, Any]) -> tuple[Conversation, bool]:
+def asked(family: Family, body: Mapping[str, Any]) -> tuple[Conversation, bool]:
     """The conversation in a chat request's body, and whether its prompt ends in a generation cue.
 
     Raises:
-        ConversationError: a message, a tool or the tool choice is malformed. ProtocolError: another field
-            is.
+        ColibriError: a field is malformed.
     """
-    if "messages" not in body:
-        raise InputError("the request has no `messages`; it must be the body of a chat completion")
-    fields = read(body, _FIELDS)
-    open_last = fields.get("continue_final_message", False)
-    conversation = conversation_from_openai(
-        body["messages"],
-        body.get("tools"),
-        tool_choice=body.get("tool_choice"),
-        options=fields.get("chat_template_kwargs"),
-        open_last=open_last,
-        thinking=Thinking(
-            enabled=fields.get("enable_thinking"),
-            effort=fields.get("reasoning_effort"),
-            preserve=fields.get("preserve_thinking"),
-        ),
-    )
-    return conversation, fields.get("add_generation_prompt", not open_last)
+    conversation = conversation_of(body, efforts=family.features.efforts)
+    wished = read(body, {"add_generation_prompt": boolean, "continue_final_message": boolean})
+    open_last = wished.get("continue_final_message", False)
+    return evolve(conversation, open_last=open_last), wished.get("add_generation_prompt", not open_last)
 
 
 def _described(prompt: Prompt) -> dict[str, Any]:

@@ -12,13 +12,13 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
-from colibri_engine.api import Engine
 
 from colibri.cli.common import disable_plugin, find_family, find_model, load_registry
 from colibri.engines import open_engine
 from colibri.family import Family
 from colibri.server.run import run_server
 from colibri.server.settings import SETTINGS, Setting, Settings, SettingsError, load_settings
+from colibri_engine.api import Engine
 
 __all__ = ["command"]
 

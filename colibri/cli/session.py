@@ -22,9 +22,8 @@ from colibri.conversation import Conversation, Text, Thinking, Turn
 from colibri.events import Event
 
 if TYPE_CHECKING:
-    from colibri_engine.api import Done, Engine, SamplingParams
-
     from colibri.family import Family
+    from colibri_engine.api import Done, Engine, SamplingParams
 
 __all__ = ["Session", "Wishes", "open_session", "session_options"]
 
@@ -95,11 +94,10 @@ class Session:
         return self._runner.run(self._reply(self.wishes.conversation(turns), show))
 
     async def _reply(self, conversation: Conversation, show: Callable[[Event], None]) -> Done:
-        from colibri_engine.api import Done, Job
-
         from colibri.generation import generate, prepare
         from colibri.pipeline import ReplyStream, Said
         from colibri.provenance import trusted_spans
+        from colibri_engine.api import Done, Job
 
         prompt = prepare(self.family, conversation)
         job = Job(

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+from attrs import evolve
 
 from colibri.conversation import Conversation, Media, Thinking, ToolResult
 from colibri.errors import Where
@@ -22,7 +24,7 @@ from colibri.protocols.openai_messages import (
 from colibri.protocols.openai_options import delivery_options, generation_options, most_logprobs
 from colibri.protocols.strict_tools import check_declarations
 
-__all__ = ["CHAT", "parse"]
+__all__ = ["CHAT", "conversation_of", "parse"]
 
 _EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 _RESERVED_KEYWORDS = frozenset(
@@ -39,23 +41,9 @@ def parse(body: Mapping[str, Any], offer: Offer) -> Request:
     strict = read(body, {"strict_tool_calls": boolean}).get("strict_tool_calls", False)
     if strict:
         _check_strict(body)
-    thinking = _thinking(body, offer)
-    options = read(body, {"chat_template_kwargs": _template_keywords}).get("chat_template_kwargs", {})
-    tools = tools_from_openai(_declarations(body))
-    if strict:
-        check_declarations(tools)
-    turns = turns_from_openai(body.get("messages"))
-    if not turns:
-        refuse("messages", "a non-empty array")
-    choice = body["tool_choice"] if body.get("tool_choice") is not None else body.get("function_call")
-    conversation = Conversation(
-        turns=turns,
-        tools=tools,
-        tool_choice=tool_choice_from_openai(choice, tools),
-        thinking=thinking,
-        open_last=offer.continue_assistant and turns[-1].role == "assistant",
-        options=options,
-    )
+    conversation = conversation_of(body, efforts=offer.efforts, strict=strict)
+    if offer.continue_assistant and conversation.turns[-1].role == "assistant":
+        conversation = evolve(conversation, open_last=True)
     _check_media(conversation, offer)
     _check_tools(conversation, offer, strict)
     return Request(
@@ -68,6 +56,35 @@ def parse(body: Mapping[str, Any], offer: Offer) -> Request:
     )
 
 
+def conversation_of(
+    body: Mapping[str, Any], *, efforts: Sequence[str] = (), strict: bool = False
+) -> Conversation:
+    """The conversation in `body`, nothing of it continued.
+
+    `efforts` are levels to take beside the common ones; `strict` holds declarations to what
+    `strict_tool_calls` needs.
+
+    Raises:
+        ColibriError: a field is malformed.
+    """
+    thinking = _thinking(body, efforts)
+    options = read(body, {"chat_template_kwargs": _template_keywords}).get("chat_template_kwargs", {})
+    tools = tools_from_openai(_declarations(body))
+    if strict:
+        check_declarations(tools)
+    turns = turns_from_openai(body.get("messages"))
+    if not turns:
+        refuse("messages", "a non-empty array")
+    choice = body["tool_choice"] if body.get("tool_choice") is not None else body.get("function_call")
+    return Conversation(
+        turns=turns,
+        tools=tools,
+        tool_choice=tool_choice_from_openai(choice, tools),
+        thinking=thinking,
+        options=options,
+    )
+
+
 def _check_strict(body: Mapping[str, Any]) -> None:
     if body.get("stream"):
         raise ProtocolError.bad(
@@ -77,11 +94,11 @@ def _check_strict(body: Mapping[str, Any]) -> None:
         raise ProtocolError.bad("`strict_tool_calls` does not support `logprobs`; drop one", "logprobs")
 
 
-def _thinking(body: Mapping[str, Any], offer: Offer) -> Thinking:
+def _thinking(body: Mapping[str, Any], efforts: Sequence[str]) -> Thinking:
     found = read(
         body,
         {
-            "reasoning_effort": one_of(*dict.fromkeys((*_EFFORTS, *offer.efforts))),
+            "reasoning_effort": one_of(*dict.fromkeys((*_EFFORTS, *efforts))),
             "enable_thinking": boolean,
             "preserve_thinking": boolean,
         },

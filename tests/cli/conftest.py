@@ -11,13 +11,13 @@ from pathlib import Path
 import attrs
 import pytest
 from click.testing import CliRunner
-from colibri_engine.api import Accepted, Capabilities, Done, Job, Piece
-from colibri_engine.errors import ContextLengthExceeded
 
 from colibri import models
 from colibri.cli import common, pull
 from colibri.cli import models as models_command
 from colibri.cli.program import program
+from colibri_engine.api import Accepted, Capabilities, Done, Job, Piece
+from colibri_engine.errors import ContextLengthExceeded
 
 
 @attrs.frozen

@@ -2,8 +2,9 @@ import socket
 import struct
 from importlib.resources import files
 
-import colibri_smollm2
 import pytest
+
+import colibri_smollm2
 
 MESSAGES = '{"messages": [{"role": "user", "content": "Hi"}]}'
 
@@ -90,6 +91,7 @@ BROKEN_REQUESTS = [
     (b'{"messages": [], "reasoning_effort": 3}', "`reasoning_effort` must be"),
     (b'{"messages": [], "chat_template_kwargs": []}', "`chat_template_kwargs` must be an object"),
     (b'{"messages": [], "enable_thinking": "yes"}', "`enable_thinking` must be true or false"),
+    (b'{"messages": [], "chat_template_kwargs": {"tools": []}}', "`chat_template_kwargs.tools` is not"),
 ]
 
 
@@ -103,7 +105,7 @@ def test_a_broken_request_is_named_with_its_place(refused, tmp_path, body, words
 
 
 def test_a_request_without_messages_renders_nothing(refused):
-    assert "has no `messages`" in refused("render", "--family", "qwen36", input="{}")
+    assert "`messages` must be a list" in refused("render", "--family", "qwen36", input="{}")
 
 
 @pytest.mark.parametrize(
