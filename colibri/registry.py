@@ -226,34 +226,45 @@ def _register_entry_points(
     manager: pluggy.PluginManager, wanted: set[str] | None, blocked: set[str]
 ) -> Iterator[PluginInfo]:
     missing = set(wanted or ())
-    # Entry points first: reading the whole metadata of every distribution would take most of the start.
-    bringing = [item for item in metadata.distributions() if _entries(item)]
-    for distribution in sorted(bringing, key=lambda item: item.metadata["Name"] or ""):
+    taken: set[str] = set()
+    for distribution in _bringing_plugins():
         own_name = distribution.metadata["Name"] or ""
         for entry in _entries(distribution):
             names = {_normal(own_name), _normal(entry.name)}
-            if manager.has_plugin(entry.name) or names & blocked:
+            if names & blocked:
                 missing -= names
                 continue
             if wanted is not None and not names & wanted:
                 continue
             missing -= names
-            info = PluginInfo(entry.name, own_name, distribution.version, builtin=False)
+            name = entry.name if entry.name not in taken else f"{own_name}:{entry.name}"
+            taken.add(name)
+            info = PluginInfo(name, own_name, distribution.version, builtin=False)
             try:
                 plugin = entry.load()
-                manager.register(plugin, name=entry.name)
+                manager.register(plugin, name=name)
                 _check_hooks(manager, plugin)
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 if wanted is not None:
                     raise PluginError(f"plugin {own_name} failed to load: {_describe(error)}") from error
-                if manager.has_plugin(entry.name):
-                    manager.unregister(name=entry.name)
+                if manager.has_plugin(name):
+                    manager.unregister(name=name)
                 info = _failed(info, error)
             yield info
     if missing:
         raise PluginError(
             f"plugin {', '.join(sorted(missing))} is not installed; install it or drop it from {LOAD_PLUGINS}"
         )
+
+
+def _bringing_plugins() -> list[metadata.Distribution]:
+    """The distributions with entry points of ours by name; of those found twice, the first on the path."""
+    found: dict[str, metadata.Distribution] = {}
+    for distribution in metadata.distributions():
+        # Entry points first: reading the metadata of every distribution would take most of the start.
+        if _entries(distribution):
+            found.setdefault(_normal(distribution.metadata["Name"] or ""), distribution)
+    return [found[name] for name in sorted(found)]
 
 
 def _entries(distribution: metadata.Distribution) -> list[metadata.EntryPoint]:

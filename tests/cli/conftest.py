@@ -121,14 +121,14 @@ def install(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(site))
     made = []
 
-    def write(distribution: str, source: str) -> None:
+    def write(distribution: str, source: str, name: str | None = None) -> None:
         module = distribution.replace("-", "_")
         made.append(module)
         (site / f"{module}.py").write_text(source)
         info = site / f"{module}-1.5.dist-info"
         info.mkdir()
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 1.5\n")
-        (info / "entry_points.txt").write_text(f"[colibri]\n{module} = {module}\n")
+        (info / "entry_points.txt").write_text(f"[colibri]\n{name or module} = {module}\n")
 
     yield write
     for module in made:

@@ -105,9 +105,7 @@ def test_all_lists_the_built_in_families_too(run):
     assert all(not info["builtin"] for info in strangers.values())
 
 
-@pytest.mark.parametrize("as_json", [True, False])
-def test_two_plugins_claiming_one_id_are_both_named(run, install, as_json):
-    source = """
+COPYCAT = """
 from importlib.resources import files
 from colibri import hookimpl, load_family
 import colibri_smollm2
@@ -116,8 +114,13 @@ import colibri_smollm2
 def colibri_families():
     return [load_family(files(colibri_smollm2) / "smollm2.toml")]
 """
-    install("colibri-copycat", source)
-    result = run("plugins", *(["--json"] if as_json else []))
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+@pytest.mark.parametrize("name", ["copycat", "smollm2"])
+def test_two_plugins_claiming_one_id_are_both_named(run, install, options, name):
+    install("colibri-copycat", COPYCAT, name)
+    result = run("plugins", *options)
     assert result.exit_code == 2
     assert "family 'smollm2' is claimed by" in result.stderr
     assert "colibri-copycat" in result.stderr
@@ -125,3 +128,8 @@ def colibri_families():
     assert "--disable-plugin" in result.stderr
     assert "colibri-copycat" in result.stdout
     assert run("families", "--disable-plugin", "colibri-copycat").exit_code == 0
+
+
+def test_a_plugin_that_ends_the_process_on_import_is_listed(run, install):
+    install("colibri-quitter", "raise SystemExit(3)")
+    assert plugins(run)["colibri-quitter"]["error"] == "SystemExit: 3"
