@@ -15,7 +15,7 @@ CORPUS = conversations()
 TOOLS = CORPUS["tools_and_system"]
 OPTIONS = {
     "thinking_on": evolve(CORPUS["past_reasoning"], thinking=Thinking(enabled=True)),
-    "thinking_on_after_result": evolve(CORPUS["call_answered"], thinking=Thinking(enabled=True)),
+    "thinking_on_after_result": evolve(CORPUS["parallel_calls"], thinking=Thinking(enabled=True)),
     "reasoning_kept": evolve(CORPUS["reasoning_then_user"], thinking=Thinking(preserve=True)),
     "tool_required": evolve(TOOLS, tool_choice=ToolChoice("required")),
     "tool_forced": evolve(TOOLS, tool_choice=ToolChoice("tool", "get_weather")),
