@@ -4,11 +4,12 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from colibri_engine._exec import Executor
 from colibri_engine._pool import Pool, check
 from colibri_engine.errors import EngineError, JobError, SpecError
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from . import twin
 from .models import VOCAB, random_network

@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from colibri_engine import _kernels as kernels
-from colibri_engine.errors import EngineError, SpecError
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from colibri_engine import _kernels as kernels
+from colibri_engine.errors import EngineError, SpecError
 
 from . import twin
 from .models import random_matrix

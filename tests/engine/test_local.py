@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import pytest
 from attrs import evolve
+
 from colibri_engine._exec import Executor
 from colibri_engine.api import Accepted, Done, Echo, Job, Piece, Progress, SamplingParams
 from colibri_engine.errors import ContextLengthExceeded, EngineFailed, JobError, SpecError

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from colibri_engine._exec import Executor
 from colibri_engine._sample import read_out
 from colibri_engine.checkpoint import open_checkpoint

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from colibri_engine._sample import MAX_CANDIDATES, REPETITION_WINDOW, Sampler, read_out, uniform
 from colibri_engine.api import SamplingParams
 from colibri_engine.errors import EngineFailed
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 F32 = np.float32
 PARAMS = st.builds(

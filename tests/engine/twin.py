@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
+
 from colibri_engine.spec import GLU, GQA, ArchSpec, MoE, Norm
 from colibri_engine.tensors import TensorInfo
-from numpy.typing import NDArray
 
 F32 = np.float32
 Array = NDArray[np.float32]
