@@ -203,7 +203,10 @@ class CallReader:
         if character == "{" and arguments:
             self._arguments = ArgumentsReader(self._call)
             self._step = self._in_arguments
-        elif character in "{[":
+            return at
+        if arguments and character != "n":
+            self._packed = False
+        if character in "{[":
             self._follower = _Follower()
             self._step = self._nested
         else:
