@@ -20,6 +20,7 @@ __all__ = [
     "disable_plugin",
     "disabled_plugins",
     "family_option",
+    "find_checkpoint",
     "find_family",
     "find_model",
     "load_registry",
@@ -83,7 +84,7 @@ def load_registry(ctx: click.Context) -> Registry:
     return registry
 
 
-def find_model(model: str | None) -> Path:
+def find_model(model: str | Path | None) -> Path:
     """The checkpoint that --model names, fetched if it is one that can be.
 
     Raises:
@@ -92,7 +93,7 @@ def find_model(model: str | None) -> Path:
     from colibri.errors import ModelUnavailable
     from colibri.models import known_models
 
-    name = model or DEFAULT_MODEL
+    name = str(model or DEFAULT_MODEL)
     if model is not None and Path(model).exists():
         return Path(model)
     if name not in known_models():
@@ -105,10 +106,23 @@ def find_model(model: str | None) -> Path:
     return fetch_shown(name)
 
 
-def find_family(registry: Registry, family: str | None, checkpoint: Path) -> Family:
-    """The named family, else the checkpoint's own.
+def find_family(registry: Registry, family: str | None, model: str | Path | None) -> Family:
+    """The named family, else that of the checkpoint, which is only then looked for.
 
     Raises:
         UnknownFamily: no family has this id. CheckpointUnknown: no family claims the checkpoint.
+        ModelUnavailable: see `find_model`.
     """
-    return registry[family] if family is not None else registry.identify(checkpoint)
+    return registry[family] if family is not None else registry.identify(find_model(model))
+
+
+def find_checkpoint(ctx: click.Context, family: str | None, model: str | None) -> tuple[Path, Family]:
+    """The checkpoint and its family; a family that is not installed is told before anything is fetched.
+
+    Raises:
+        ColibriError: see `find_model` and `find_family`.
+    """
+    registry = load_registry(ctx)
+    named = None if family is None else registry[family]
+    path = find_model(model)
+    return path, named or registry.identify(path)

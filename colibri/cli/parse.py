@@ -11,7 +11,6 @@ from colibri.cli.common import (
     disable_plugin,
     family_option,
     find_family,
-    find_model,
     load_registry,
     model_option,
 )
@@ -69,8 +68,7 @@ def command(
     Nothing is a tool call unless the request declares the tool. A recorded stream has one chunk a line: a
     JSON string, an object with `text` and perhaps `control`, or a chunk of a completions stream.
     """
-    registry = load_registry(ctx)
-    chosen = registry[family] if family is not None else find_family(registry, None, find_model(model))
+    chosen = find_family(load_registry(ctx), family, model)
     tools, prompt = _asked(chosen, request_file)
     if prompt is not None and start is not None:
         raise InputError("--start contradicts --request, whose prompt tells where the reply begins; drop one")

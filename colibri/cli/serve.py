@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import click
 
-from colibri.cli.common import disable_plugin, find_family, find_model, load_registry
+from colibri.cli.common import disable_plugin, find_checkpoint
 from colibri.engines import open_engine
 from colibri.family import Family
 from colibri.server.run import run_server
@@ -58,8 +58,7 @@ def command(ctx: click.Context, /, config: str | None, **flags: Any) -> None:
     settings = load_settings(config, os.environ, flags)
     if settings.engine not in (None, "local"):
         raise SettingsError(f"`engine` {settings.engine!r} is no installed kind of engine; installed: local")
-    path = find_model(settings.model)
-    family = find_family(load_registry(ctx), settings.family, path)
+    path, family = find_checkpoint(ctx, settings.family, settings.model)
 
     async def load() -> Engine:
         return await asyncio.to_thread(

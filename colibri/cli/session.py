@@ -13,9 +13,7 @@ from attrs import field, frozen
 from colibri.cli.common import (
     disable_plugin,
     family_option,
-    find_family,
-    find_model,
-    load_registry,
+    find_checkpoint,
     model_option,
 )
 from colibri.conversation import Conversation, Text, Thinking, Turn
@@ -141,8 +139,7 @@ def open_session(ctx: click.Context, wishes: Wishes) -> Iterator[Session]:
     """
     from colibri.engines import open_engine
 
-    path = find_model(wishes.model)
-    family = find_family(load_registry(ctx), wishes.family, path)
+    path, family = find_checkpoint(ctx, wishes.family, wishes.model)
     engine = open_engine(path, family, context=wishes.context, threads=wishes.threads)
     session = Session(family, engine, wishes)
     try:

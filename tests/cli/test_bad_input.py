@@ -46,11 +46,11 @@ def test_a_model_that_is_not_there(refused, command):
 
 
 @pytest.mark.parametrize("command", ["run", "render", "parse", "chat", "serve"])
-def test_a_family_that_is_not_installed(refused, command, index, run):
-    run("pull", "smollm2")
+def test_a_family_that_is_not_installed_is_told_before_anything_is_fetched(refused, command, index):
     sentence = refused(command, "--family", "zebra", input=MESSAGES)
     assert sentence.startswith("no family is called 'zebra'; installed: ")
     assert "smollm2" in sentence
+    assert index.calls == []
 
 
 BROKEN_PLUGIN = """
