@@ -8,7 +8,6 @@ from contextlib import AbstractAsyncContextManager, aclosing
 
 from aiohttp import web
 from attrs import Factory, define
-from colibri_engine.api import Done, Progress
 
 from colibri.generation import Echoed, generate
 from colibri.pipeline import Said
@@ -20,6 +19,7 @@ from colibri.server.exchange import Exchange
 from colibri.server.jobs import Member, job_for
 from colibri.server.responses import json_response
 from colibri.server.sse import EventStream
+from colibri_engine.api import Done, Progress
 
 __all__ = ["answer"]
 

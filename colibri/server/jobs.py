@@ -7,15 +7,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from attrs import asdict, frozen
-from colibri_engine.api import Job, SamplingParams
 
 from colibri.conversation import Conversation
 from colibri.family import ParserLike, Prompt
 from colibri.generation import PlainParser, prepare
 from colibri.pipeline import ReplyStream
 from colibri.protocols.base import PromptInput, Request
+from colibri.protocols.openai_chat_reply import active_tools
 from colibri.provenance import trusted_spans
 from colibri.server.served import Served
+from colibri_engine.api import Job, SamplingParams
 
 __all__ = ["Member", "job_for"]
 
@@ -45,7 +46,7 @@ class Member:
         family, stops, patient = served.family, request.stop, request.ignore_leading_stop
         parser: ParserLike = PlainParser()
         if self.prompt is not None and self.conversation is not None:
-            parser = family.new_parser(self.conversation.tools, self.prompt)
+            parser = family.new_parser(active_tools(self.conversation), self.prompt)
             if stops is None:
                 stops, patient = self.prompt.stop, patient or family.stops.patient
         return ReplyStream(parser, stops=stops or (), patient=patient, tokens=request.logprobs is not None)

@@ -9,13 +9,13 @@ from contextlib import aclosing, contextmanager
 from typing import Any
 
 from attrs import asdict
-from colibri_engine.api import Accepted, Capabilities, Done, Engine, EngineEvent, Job, Piece
 from prometheus_client import CollectorRegistry, Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from prometheus_client.registry import Collector
 
 from colibri.server.admission import Counters
+from colibri_engine.api import Accepted, Capabilities, Done, Engine, EngineEvent, Job, Piece
 
 __all__ = ["CONTENT_TYPE", "Histogram", "LoopWatch", "MeasuredEngine", "Metrics"]
 

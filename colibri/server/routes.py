@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from importlib.metadata import version
+from importlib.resources import files
 from urllib.parse import unquote
 
 from aiohttp import web
@@ -14,6 +17,7 @@ from colibri.server.answer import answer
 from colibri.server.app import App, Body, Route
 from colibri.server.exchange import Exchange
 from colibri.server.metrics import CONTENT_TYPE
+from colibri.server.prompts import apply_template, detokenize, tokenize, tokenizer_info
 from colibri.server.responses import json_response
 
 __all__ = ["ROUTES"]
@@ -40,7 +44,7 @@ async def health(app: App, exchange: Exchange, body: Body) -> web.Response:
 
 
 async def metrics(app: App, exchange: Exchange, body: Body) -> web.Response:
-    """Every number, for Prometheus."""
+    """Every number, in the Prometheus text format 0.0.4."""
     exchange.headers = {"Cache-Control": "no-store", "Content-Type": CONTENT_TYPE, "Server": "colibri"}
     return web.Response(body=app.metrics.text())
 
@@ -62,6 +66,13 @@ async def model(app: App, exchange: Exchange, body: Body) -> web.Response:
     return json_response(app.served.card())
 
 
+async def openapi(app: App, exchange: Exchange, body: Body) -> web.Response:
+    """The description of every endpoint."""
+    document = json.loads(files("colibri.server").joinpath("openapi.json").read_text(encoding="utf-8"))
+    document["info"]["version"] = version("colibri-llm")
+    return json_response(document)
+
+
 async def chat_completions(app: App, exchange: Exchange, body: Body) -> web.StreamResponse:
     """Answer a conversation, whole or as a stream."""
     return await answer(app, exchange, body, CHAT)
@@ -75,9 +86,14 @@ async def completions(app: App, exchange: Exchange, body: Body) -> web.StreamRes
 ROUTES: tuple[Route, ...] = (
     Route("GET", "/health", health, public=True, early=True),
     Route("GET", "/metrics", metrics, early=True),
+    Route("GET", "/openapi.json", openapi, public=True, early=True),
     Route("GET", _MODELS, models),
     Route("GET", f"{_MODELS}/{{model}}", model),
     Route("POST", "/v1/chat/completions", chat_completions, protocol=CHAT),
     Route("POST", "/v1/completions", completions, protocol=COMPLETIONS),
+    Route("POST", "/apply-template", apply_template),
+    Route("POST", "/tokenize", tokenize),
+    Route("POST", "/detokenize", detokenize),
+    Route("GET", "/tokenizer_info", tokenizer_info),
 )
 """Every endpoint; the first that matches answers."""

@@ -11,8 +11,6 @@ import socket
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-from colibri_engine.api import Engine
-
 from colibri.family import Family
 from colibri.server.app import App
 from colibri.server.pidfile import Running, record
@@ -20,6 +18,7 @@ from colibri.server.routes import ROUTES
 from colibri.server.security import check_bind
 from colibri.server.served import Served
 from colibri.server.settings import Settings, SettingsError
+from colibri_engine.api import Engine
 
 __all__ = ["bind", "run_server"]
 

@@ -6,11 +6,11 @@ import time
 from typing import Any
 
 from attrs import field, frozen
-from colibri_engine.api import Engine
 
 from colibri.family import Family
 from colibri.protocols.base import Offer
 from colibri.server.settings import Settings
+from colibri_engine.api import Engine
 
 __all__ = ["Served"]
 

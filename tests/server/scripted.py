@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequenc
 from typing import Any
 
 from attrs import Factory, define, field
+
 from colibri_engine.api import (
     Accepted,
     Capabilities,

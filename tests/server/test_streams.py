@@ -6,6 +6,7 @@ import asyncio
 import json
 
 import pytest
+
 from colibri_engine.api import Accepted, Progress
 from colibri_engine.errors import EngineFailed
 
