@@ -67,7 +67,7 @@ async def model(app: App, exchange: Exchange, body: Body) -> web.Response:
 
 
 async def openapi(app: App, exchange: Exchange, body: Body) -> web.Response:
-    """This document: the description of every endpoint."""
+    """This document."""
     document = json.loads(files("colibri.server").joinpath("openapi.json").read_text(encoding="utf-8"))
     document["info"]["version"] = version("colibri-llm")
     return json_response(document)
