@@ -165,8 +165,9 @@ def _concat(values: Iterable[Any]) -> TracedStr:
     return joined([str(value) for value in values])
 
 
-def _enter(item: Any, loop: int) -> str:
-    return TracedStr("", [(0, "enter", item._path, loop)]) if isinstance(item, Placed) else ""
+def _enter(item: Any, loop: int) -> TracedStr:
+    run: Run = (0, "enter", item._path, loop) if isinstance(item, Placed) else (0, "leave", (), loop)
+    return TracedStr("", [run])
 
 
 def _guarded(function: Callable[..., Any]) -> Callable[..., Any]:
