@@ -157,7 +157,7 @@ def generation_options(body: Mapping[str, Any], offer: Offer, *, least_tokens: i
         "seed": _seed,
     }
     found = read(body, table)
-    wanted = found.get("max_completion_tokens", found.get("max_tokens", offer.max_tokens))
+    wanted = found.get("max_completion_tokens", found.get("max_tokens", offer.default_tokens))
     return {
         "model": offer.model,
         "choices": found.get("n", 1),

@@ -55,7 +55,7 @@ async def models(app: App, exchange: Exchange, body: Body) -> web.Response:
 
 
 async def model(app: App, exchange: Exchange, body: Body) -> web.Response:
-    """One model by its id, which may hold slashes and spaces.
+    """One model by its id.
 
     Raises:
         ProtocolError: it is not the served one.

@@ -14,6 +14,8 @@ from colibri_engine.api import Engine
 
 __all__ = ["Served"]
 
+_DEFAULT_TOKENS = 1024
+
 
 @frozen
 class Served:
@@ -41,6 +43,7 @@ class Served:
         return Offer(
             model=self.id,
             max_tokens=settings.max_tokens or able.context_length,
+            default_tokens=settings.max_tokens or _DEFAULT_TOKENS,
             slots=settings.kv_slots,
             sampling=able.sampling,
             max_logprobs=able.max_logprobs,
