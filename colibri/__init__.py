@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from colibri.control_tokens import find_control_tokens as find_control_tokens
     from colibri.conversation import Conversation as Conversation
     from colibri.conversation import Tool as Tool
     from colibri.errors import ColibriError as ColibriError
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from colibri.family import Prompt as Prompt
     from colibri.hookspecs import hookimpl as hookimpl
     from colibri.loading import load_family as load_family
+    from colibri.loss_mask import reply_spans as reply_spans
     from colibri.protocols.openai_messages import conversation_from_openai as conversation_from_openai
     from colibri.registry import Registry as Registry
     from colibri.registry import load as load
@@ -31,10 +33,12 @@ __all__ = [
     "Reply",
     "Tool",
     "conversation_from_openai",
+    "find_control_tokens",
     "fold",
     "hookimpl",
     "load",
     "load_family",
+    "reply_spans",
 ]
 
 _HOMES = {
@@ -46,10 +50,12 @@ _HOMES = {
     "Reply": "colibri.reply",
     "Tool": "colibri.conversation",
     "conversation_from_openai": "colibri.protocols.openai_messages",
+    "find_control_tokens": "colibri.control_tokens",
     "fold": "colibri.reply",
     "hookimpl": "colibri.hookspecs",
     "load": "colibri.registry",
     "load_family": "colibri.loading",
+    "reply_spans": "colibri.loss_mask",
 }
 
 

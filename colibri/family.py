@@ -181,6 +181,8 @@ class Family:
     `new_parser(tools=(), prompt=None, start=None)` reads a reply to it. `extend(prompt, reply, turns)`
     is the next prompt built on the text already sampled, or None where the format rewrites the past.
     `network(config, tensors)` gives the engine's ArchSpec, or None when only other engines can run it.
+    `control_tokens` are all spellings by which the format steers the model: those of the reply's grammar,
+    the end tokens, and what else the template writes (`prompt.control_tokens` of the family's file).
     """
 
     id: str
@@ -196,6 +198,7 @@ class Family:
     new_parser: NewParser = field(repr=False)
     extend: Extend = field(repr=False)
     network: Callable[[Mapping[str, Any], Mapping[str, Any]], Any] | None = field(default=None, repr=False)
+    control_tokens: tuple[str, ...] = field(default=(), repr=False)
 
     @property
     def model_types(self) -> tuple[str, ...]:

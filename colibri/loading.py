@@ -63,6 +63,7 @@ def load_family(
     renderer = _renderer(prompt, tools, folder, grammar, rule, stops, prepare)
     features = _features(top.table("features"), tools, thinking, rule, renderer)
     identity = _identity(top.table("identity"))
+    control = (*grammar.special, *stops.tokens, *prompt.strings("control_tokens"))
     folding, serve = _folding(top.table("folding")), _serve(top.table("serve"))
     for table in (prompt, thinking, tools, top):
         table.done()
@@ -86,6 +87,7 @@ def load_family(
         render=renderer,
         new_parser=new_parser,
         extend=partial(extend, renderer, new_parser, stops.tokens),
+        control_tokens=tuple(dict.fromkeys(control)),
         network=network,
     )
 
