@@ -24,10 +24,12 @@ COMMANDS = {
     "models": "List the models that can be pulled.",
     "parse": "Read a model's raw reply into reasoning, text and tool calls.",
     "plugins": "List the plugins, and why one failed to load.",
+    "prefix": "Tell whether each prompt starts with the one before.",
     "pull": "Fetch a model into the cache.",
     "render": "Write the exact prompt of a request.",
     "run": "Answer one prompt.",
     "serve": "Serve a model over HTTP.",
+    "verify": "Compare a family's prompts with a checkpoint's own template.",
 }
 """The commands with their one-line help; each is `command` in the module of its name."""
 
