@@ -42,19 +42,18 @@ Chunk: TypeAlias = dict[str, Any]
 class Offer:
     """What the server offers for its model: what family, engine and settings allow together.
 
-    model: the served id. max_tokens: the ceiling of one reply; default_tokens: the budget of a request
-    that names none. slots: KV slots that `cache_slot` may
-    name. sampling: names of the `Sampling` fields that the engine honours. max_choices: the largest `n`.
-    max_logprobs: the largest number of alternatives a position; 0 is no log probabilities at all. echo:
-    the engine reads out prompt positions. token_ids: it takes token ids as a prompt. media: kinds of
-    input beside text that family and engine both take. tools: tool declarations are served.
-    efforts: effort levels of the variant beyond the common ones. continue_assistant: a trailing assistant
-    message is continued.
+    model: the served id. max_tokens: the ceiling of one reply; default_tokens: the budget of a request that
+    names none, the ceiling if None. slots: KV slots that `cache_slot` may name. sampling: names of the
+    `Sampling` fields that the engine honours. max_choices: the largest `n`. max_logprobs: the largest
+    number of alternatives a position; 0 is no log probabilities at all. echo: the engine reads out prompt
+    positions. token_ids: it takes token ids as a prompt. media: kinds of input beside text that family and
+    engine both take. tools: tool declarations are served. efforts: effort levels of the variant beyond the
+    common ones. continue_assistant: a trailing assistant message is continued.
     """
 
     model: str
     max_tokens: int = 1024
-    default_tokens: int = 1024
+    default_tokens: int | None = None
     slots: int = 1
     sampling: frozenset[str] = frozenset({"temperature", "top_p"})
     max_choices: int = 1

@@ -157,7 +157,8 @@ def generation_options(body: Mapping[str, Any], offer: Offer, *, least_tokens: i
         "seed": _seed,
     }
     found = read(body, table)
-    wanted = found.get("max_completion_tokens", found.get("max_tokens", offer.default_tokens))
+    default = offer.max_tokens if offer.default_tokens is None else offer.default_tokens
+    wanted = found.get("max_completion_tokens", found.get("max_tokens", default))
     return {
         "model": offer.model,
         "choices": found.get("n", 1),

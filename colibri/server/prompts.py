@@ -44,7 +44,9 @@ async def tokenize(app: App, exchange: Exchange, body: Body) -> web.Response:
 
 
 async def detokenize(app: App, exchange: Exchange, body: Body) -> web.Response:
-    """The text of token ids; bytes that are not UTF-8 become U+FFFD.
+    """The text of token ids.
+
+    Bytes that are not UTF-8 become U+FFFD.
 
     Raises:
         ProtocolError: the ids are missing or malformed, or the engine does not show its tokens.
