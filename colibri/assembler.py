@@ -7,7 +7,7 @@ and which words are names and keys of the declared tools.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from attrs import evolve
 
@@ -28,6 +28,7 @@ from colibri.events import (
     ToolCallEnd,
     ToolCallStart,
 )
+from colibri.salvage import lead_name, salvaged
 from colibri.scanner import Put
 from colibri.schema import Schema
 from colibri.states import State
@@ -38,13 +39,19 @@ _NAME = re.compile(r"[^\s<>\"'(){}\[\],|\ud800-\udfff]{1,128}")
 
 
 class Assembler:
-    """A `Sink` that fills `events`; the parser takes them out."""
+    """A `Sink` that fills `events`; the parser takes them out.
 
-    def __init__(self, tools: Sequence[Tool], new_id: Callable[[], str]) -> None:
+    salvage: the marks of calls, where unreadable arguments shall be salvaged; None to leave them.
+    """
+
+    def __init__(
+        self, tools: Sequence[Tool], new_id: Callable[[], str], salvage: Collection[str] | None = None
+    ) -> None:
         self.events: list[Event] = []
         self.finished_calls = 0
         self._schemas = {tool.name: Schema(tool.parameters, tool.parameters) for tool in tools}
         self._new_id = new_id
+        self._salvage = salvage
         self._ids: set[str] = set()
         self._announced = 0
         self._call: Call | None = None
@@ -81,7 +88,7 @@ class Assembler:
 
     def mark(self, edge: Edge, start: int, end: int) -> None:
         """See `Sink`."""
-        self.events.append(Framing("marker", start, end))
+        self.events.append(Framing("forgiven" if edge.lenient else "marker", start, end))
         if self._call is not None and self._call.elements is not None:
             self._take_tag(self._call.elements, edge, end)
         if edge.end:
@@ -97,9 +104,11 @@ class Assembler:
         names = tuple(self._schemas)
         if whole:
             name, _ = _named(state, word)
-            if name in self._schemas:
+            if name in self._schemas or (self._salvage and lead_name(text, self._schemas)):
                 return True
             return name is not None and not reasoning and not declared and _NAME.fullmatch(word) is not None
+        if self._salvage and lead_name(text, self._schemas):
+            return None
         begins = _begins(state, word, names)
         if begins is False and not reasoning and (not word or _NAME.fullmatch(word)):
             return None
@@ -115,6 +124,7 @@ class Assembler:
         call = self._call
         if call is not None and not call.broken:
             if final and not (call.elements and call.elements.open):
+                self.events.append(Framing("missing", at, at))
                 self._end_call(at)
             else:
                 self._break(call, "cut" if reason == "length" else "unclosed", at)
@@ -152,6 +162,8 @@ class Assembler:
 
     def _skipped(self, text: str, start: int, end: int) -> None:
         self.events.append(Framing("skipped", start, end))
+        if self._salvage and self._call is not None:
+            self._call.loose.append(text)
 
     def _new_reader(self, node: Node, at: int) -> Reader | None:
         """The reader of a state's text; None where it is ignored."""
@@ -187,6 +199,9 @@ class Assembler:
         """Judge a finished name, key or closing name."""
         call, word = self._call, (reader.text or "").strip()
         if call is not None and not call.broken and node.slot == "name":
+            if self._salvage and word not in self._schemas and (lead := lead_name(word, self._schemas)):
+                word, rest = lead
+                call.loose.append(rest)
             name, native = _named(node.state, word)
             if name:
                 self._announce(call, name, native, reader.start, reader.end)
@@ -200,6 +215,8 @@ class Assembler:
             word = _unquoted(_decoded(node.state, word), known)
             self._tag += reader.text or ""
             self._tag_word = word
+            if self._salvage:
+                call.loose.append(reader.text or "")
             if node.slot == "key":
                 call.key = word or None
 
@@ -220,8 +237,11 @@ class Assembler:
         if call.index is None or verdict is False:
             self._break(call, "syntax", at)
             return
-        if verdict is None:
-            call.give("}" if call.started else "{}", at, at)
+        if verdict is None and call.started:
+            call.give("}", at, at)
+        elif verdict is None:
+            saved = salvaged(call.loose, call.schema, self._salvage) if self._salvage else None
+            call.give(saved or "{}", at, at)
         self.finished_calls += 1
         self.events.append(ToolCallEnd(call.index, at, at))
 

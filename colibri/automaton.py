@@ -24,7 +24,7 @@ _OPEN, _CLOSE = "([{", ")]}"
 class Edge:
     """A mark as the scanner needs it; `spelled` is its literal as the model writes it."""
 
-    __slots__ = ("after", "before", "confirm", "end", "literal", "spelled", "target")
+    __slots__ = ("after", "before", "confirm", "end", "lenient", "literal", "spelled", "target")
 
     def __init__(self, mark: Mark, literal: str, target: Node) -> None:
         self.literal = literal
@@ -32,6 +32,7 @@ class Edge:
         self.target = target
         self.confirm = mark.confirm
         self.end = mark.end
+        self.lenient = mark.lenient
         self.before = mark.before
         self.after = mark.after
 

@@ -64,7 +64,8 @@ class Call:
     index: None until it was announced. schema: its tool's parameters, None for an undeclared tool.
     key: the argument whose value comes next. body: a JSON object that is, or holds, all the arguments.
     elements: nested elements that are open. broken: it was reported as broken; what follows belongs to
-    nothing. started: some arguments were given. early: arguments that came before the name.
+    nothing. started: some arguments were given. early: arguments that came before the name. loose: text of
+    the call that belongs to no argument, kept where it may be salvaged.
     """
 
     events: list[Event] = field(repr=False)
@@ -76,6 +77,7 @@ class Call:
     broken: bool = False
     started: bool = False
     early: list[tuple[str, int, int]] = field(factory=list)
+    loose: list[str] = field(factory=list)
 
     def parameter(self) -> Schema:
         """The schema of the value to come; an unknown parameter is a string."""

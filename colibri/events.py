@@ -93,7 +93,10 @@ class ToolCallBroken:
 class Framing:
     """Characters that belong to the format: markers, layout white space, headers, skipped text.
 
-    `kind` is one stable word that says which.
+    `kind` is one stable word that says which: `marker`; `forgiven`, a marker that forgives a mistake of the
+    model (or, empty, a marker that it left out); `missing`, empty, a call's closing marker at the end of the
+    reply; `layout`; `header`; `key`, an argument's name; `element`, text of a nested argument; `skipped`;
+    `cut`, a marker that the end of the reply cut; `stop`, from a stop sequence on.
     """
 
     kind: str

@@ -58,6 +58,23 @@ class Grammar:
         return reach + max(leads, default=0)
 
     @property
+    def call_marks(self) -> frozenset[str]:
+        """The literals that open calls or stand in them."""
+        marks = [mark for state in self.states.values() for mark in state.marks if mark.tools]
+        found, seen = {mark.at for mark in marks}, {mark.to for mark in marks}
+        todo = list(seen)
+        while todo:
+            state = self.states[todo.pop()]
+            outside = state.otherwise is not None and self.states[state.otherwise].slot == "text"
+            if outside or state.slot in ("text", "reasoning"):
+                continue
+            found |= {mark.at for mark in state.marks}
+            reached = {mark.to for mark in state.marks} | ({state.otherwise} if state.otherwise else set())
+            todo += reached - seen
+            seen |= reached
+        return frozenset(found)
+
+    @property
     def lone(self) -> Mapping[str, str]:
         """Special spelling -> the character that stands for the authentic token inside a scanner."""
         return lone_characters(self.special)
@@ -173,6 +190,7 @@ class _Reader:
             confirm=table.take("confirm", bool, False),
             tools=table.take("tools", bool, False),
             end=table.take("end", bool, False),
+            lenient=table.take("lenient", bool, False),
             before=self.text(table, "before", ""),
             after=self.text(table, "after", ""),
         )
@@ -191,6 +209,7 @@ class _Reader:
             marks=_joined(own, table, groups),
             otherwise=table.maybe("else", str),
             within=table.take("within", int, 0),
+            lenient=table.take("lenient", bool, False),
             final=table.take("final", bool, False),
             wire=table.choice("as", (*WIRES, None), None),
             quote=tuple(
@@ -246,6 +265,7 @@ def _check_fields(state: State, table: Table) -> None:
     rules = (
         ("else", state.otherwise is None or state.slot == "skip", "is only for states whose slot is skip"),
         ("within", state.within == 0 or state.otherwise is not None, "is only for states with `else`"),
+        ("lenient", not state.lenient or state.otherwise is not None, "is only for states with `else`"),
         ("within", 0 <= state.within <= LOOK, f"must be between 0 and {LOOK}"),
         ("as", state.wire is None or state.slot == "value", "is only for states whose slot is value"),
         ("match", state.match is None or state.slot == "name", "is only for states whose slot is name"),

@@ -39,7 +39,8 @@ class Parser:
     tools: those the request declares; without any, nothing is a call. prime: what the prompt has behind
     its last generation cue; it is scanned too, so that a call the prompt opened is open, but only that
     call's events are given. start: without `prime`, where the prompt left the reply. ids: makes the ids
-    of calls that have none of their own. observer: told every decision, with raw offsets.
+    of calls that have none of their own. salvage: make an argument of text in a call that is in no readable
+    form, see `colibri.salvage`. observer: told every decision, with raw offsets.
 
     Whether the engine can tell control tokens from text is known with the first piece and holds for the
     whole reply.
@@ -53,6 +54,7 @@ class Parser:
         prime: str | None = None,
         start: Literal["reasoning", "text"] | None = None,
         ids: Callable[[], str] | None = None,
+        salvage: bool = False,
         observer: Observer | None = None,
     ) -> None:
         self.grammar = grammar
@@ -61,7 +63,7 @@ class Parser:
         named = None if prime is not None or start is None else grammar.starts.get(start)
         self._begin = named or grammar.begin
         self._observer = observer
-        self._assembler = Assembler(tools, ids or new_call_id)
+        self._assembler = Assembler(tools, ids or new_call_id, grammar.call_marks if salvage else None)
         self._events = self._assembler.events
         self._scanner: Scanner | None = None
         self._lone: dict[str, str] = {}

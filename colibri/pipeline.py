@@ -12,10 +12,10 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from attrs import evolve, frozen
-from colibri_engine.api import Candidate, Echo, Piece
 
 from colibri.events import Event, Finished, Framing, ReasoningDelta, TextDelta
 from colibri.stopping import StopFilter
+from colibri_engine.api import Candidate, Echo, Piece
 
 __all__ = ["ReplyStream", "Said", "Token"]
 

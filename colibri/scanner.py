@@ -389,8 +389,11 @@ class Scanner:
     def _step(self, node: Node, target: Node, at: int) -> None:
         if self._observer:
             self._observe(at, "else", f"-> {target.name}")
-        self._sink.leave(node, self._raw(at))
-        self._enter(target, self._raw(at))
+        raw = self._raw(at)
+        self._sink.leave(node, raw)
+        if node.state.lenient:
+            self._sink.frame("forgiven", raw, raw)
+        self._enter(target, raw)
 
     def _enter(self, node: Node, raw: int) -> None:
         self.node = node

@@ -48,7 +48,8 @@ class Mark:
     """A literal and the state it leads to.
 
     confirm: it counts only if what follows is legal in `to`, decided within `LOOK` characters.
-    tools: it exists only when the request declares tools. end: it finishes the open call.
+    tools: it exists only when the request declares tools. end: it finishes the open call. lenient: it
+    forgives a mistake of the model, which strict callers will not.
     before: layout, the longest suffix of this string right before the mark belongs to it. after: the
     longest prefix of this string right behind it does too.
     """
@@ -58,6 +59,7 @@ class Mark:
     confirm: bool = False
     tools: bool = False
     end: bool = False
+    lenient: bool = False
     before: str = ""
     after: str = ""
 
@@ -71,7 +73,8 @@ class State:
     of nested elements; `args` is one JSON object, the arguments; `call` is one JSON object with name and
     arguments; the text of `skip` is ignored.
     otherwise: where a `skip` state goes, consuming nothing, when something other than white space and a
-    mark comes. within: how many characters may stand before that mark instead of white space.
+    mark comes; lenient: that forgives a mistake. within: how many characters may stand before that mark
+    instead of white space.
     final: the stream may end here; an open call is then complete.
     wire: how a value is spelled when the format itself says so; None leaves it to the tool's schema.
     quote: delimiters of strings in which nothing is a mark; a backslash escapes in those of one
@@ -85,6 +88,7 @@ class State:
     marks: tuple[Mark, ...] = ()
     otherwise: str | None = None
     within: int = 0
+    lenient: bool = False
     final: bool = False
     wire: Wire | None = None
     quote: tuple[str, ...] = ()
