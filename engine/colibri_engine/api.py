@@ -98,11 +98,14 @@ class Progress:
 
 @frozen
 class Echo:
-    """One prompt position, for jobs with `echo`; `logprob` is None at position 0."""
+    """One prompt position, for jobs with `echo`; `logprob` is None at position 0.
+
+    `token_id` is None when the engine does not tell.
+    """
 
     position: int
     data: bytes
-    token_id: int
+    token_id: int | None
     logprob: float | None
     top: tuple[Candidate, ...] = ()
 

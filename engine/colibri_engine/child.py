@@ -1,0 +1,183 @@
+"""One run of a program that is talked to over its standard input and output."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final, Self
+
+from attrs import Factory, field, frozen
+
+from .errors import EngineFailed
+
+__all__ = ["Child", "Command"]
+
+_LOG: Final = logging.getLogger("colibri_engine.process")
+_STDOUT: Final = 1
+_LONGEST: Final = 300
+_TERMINATE_SECONDS: Final = 5.0
+_FLUSH_SECONDS: Final = 1.0
+
+
+@frozen
+class Command:
+    """What to run.
+
+    argv: the program and its arguments. env: added to this process's environment. greeting: the first
+    bytes of its standard input. name: what messages call the program.
+    """
+
+    argv: Sequence[str]
+    env: Mapping[str, str] = field(factory=dict)
+    greeting: bytes = b""
+    name: str = field(default=Factory(lambda command: os.path.basename(command.argv[0]), takes_self=True))
+
+
+class Child(asyncio.SubprocessProtocol):
+    """A started program, in a session of its own, so that a terminal's Ctrl-C does not reach it.
+
+    read: takes what it writes. ended: called once, when it is gone and all that it wrote was read. Its
+    standard error goes to the log, line by line. last_words: the last of those lines.
+    """
+
+    last_words = ""
+
+    def __init__(self, command: Command, read: Callable[[bytes], None], ended: Callable[[], None]) -> None:
+        """See `start`."""
+        self._command = command
+        self._read = read
+        self._ended = ended
+        self._transport: Any = None
+        self._gone = asyncio.Event()
+        self._writable = asyncio.Event()
+        self._writable.set()
+        self._line = b""
+
+    @classmethod
+    async def start(cls, command: Command, read: Callable[[bytes], None], ended: Callable[[], None]) -> Self:
+        """Run a program.
+
+        Raises:
+            EngineFailed: there is no such program, or the system refuses to run it.
+        """
+        loop = asyncio.get_running_loop()
+        try:
+            _, child = await loop.subprocess_exec(
+                lambda: cls(command, read, ended),
+                *command.argv,
+                env={**os.environ, **command.env},
+                start_new_session=True,
+            )
+        except (OSError, ValueError) as error:
+            raise EngineFailed(f"the engine {command.argv[0]} cannot be started: {error}") from None
+        child.write(command.greeting)
+        return child
+
+    @property
+    def pid(self) -> int:
+        """The program's process id."""
+        pid: int = self._transport.get_pid()
+        return pid
+
+    @property
+    def gone(self) -> bool:
+        """Whether it has ended and its output was read to the end."""
+        return self._gone.is_set()
+
+    @property
+    def end(self) -> str:
+        """How it ended, to follow "the engine"."""
+        status = self._transport.get_returncode()
+        if status is None:
+            return "closed its output"
+        if status >= 0:
+            return f"exited with status {status}"
+        return f"was killed by signal {-status} ({signal.Signals(-status).name})"
+
+    async def writable(self) -> None:
+        """Wait until the program has read most of what was written to it."""
+        await self._writable.wait()
+
+    def write(self, data: bytes) -> None:
+        """Send bytes; what a program that is gone does not read is dropped."""
+        pipe = self._transport.get_pipe_transport(0)
+        if not self.gone and not pipe.is_closing():
+            pipe.write(data)
+
+    def close_input(self) -> None:
+        """Let it read the end of its input."""
+        self._transport.get_pipe_transport(0).close()
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the program and to what it has started."""
+        if self._transport.get_returncode() is None:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, number)
+
+    async def stop(self, seconds: float) -> None:
+        """End it: end of input, after this many seconds SIGTERM, after five more SIGKILL."""
+        try:
+            self.close_input()
+            for patience, number in ((seconds, signal.SIGTERM), (_TERMINATE_SECONDS, signal.SIGKILL)):
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(patience):
+                        await self._gone.wait()
+                        return
+                self.signal(number)
+        finally:
+            self.signal(signal.SIGKILL)
+            await self._gone.wait()
+
+    async def wait(self) -> None:
+        """Wait until it is gone."""
+        await self._gone.wait()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Called by asyncio."""
+        self._transport = transport
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        """Called by asyncio."""
+        if fd == _STDOUT:
+            self._read(data)
+            return
+        *lines, self._line = (self._line + data).split(b"\n")
+        for line in lines:
+            self._log(line)
+        self._line = self._line[:_LONGEST]
+
+    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
+        """Called by asyncio. Without an output it is of no use any more."""
+        if fd == _STDOUT:
+            self.close_input()
+            asyncio.get_running_loop().call_later(_FLUSH_SECONDS, self.signal, signal.SIGKILL)
+
+    def process_exited(self) -> None:
+        """Called by asyncio. What it has started may hold its output open; that is not waited for."""
+        asyncio.get_running_loop().call_later(_FLUSH_SECONDS, self._transport.close)
+
+    def pause_writing(self) -> None:
+        """Called by asyncio."""
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        """Called by asyncio."""
+        self._writable.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Called by asyncio, when it has exited and its pipes are closed."""
+        self._log(self._line)
+        self._transport.close()
+        self._writable.set()
+        self._gone.set()
+        self._ended()
+
+    def _log(self, line: bytes) -> None:
+        text = line.decode(errors="replace").strip()[:_LONGEST]
+        if text:
+            self.last_words = text
+            _LOG.info("%s: %s", self._command.name, text)

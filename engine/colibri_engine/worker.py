@@ -1,0 +1,256 @@
+"""The worker program: a checkpoint's engine behind the serve line protocol.
+
+    python -m colibri_engine.worker CHECKPOINT [--spec FILE] [--context N] [--threads N] [--slots N]
+
+The file holds the network's description as `spec.to_json` writes it; without one it is the first line of
+standard input. Jobs come on standard input and their events go to standard output, everything else to
+standard error. The end of the input lets the jobs finish and then ends the program.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import aclosing
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from attrs import define, field
+
+from .api import Accepted, Done, Engine, Piece
+from .errors import EngineError, EngineFailed, SpecError
+from .spec import from_json
+from .wire import (
+    Cancel,
+    Malformed,
+    Request,
+    RequestReader,
+    Stop,
+    Submit,
+    WireError,
+    encode_capabilities,
+    encode_error,
+    encode_event,
+    encode_failure,
+    encode_load_failure,
+    encode_ready,
+    encode_started,
+)
+
+__all__ = ["Worker", "main", "serve"]
+
+_LOG: Final = logging.getLogger(__name__)
+_CHUNK: Final = 1 << 16
+
+
+@define(eq=False)
+class _Turn:
+    """A job under way, what it has come to, and whether it was told to stop."""
+
+    submit: Submit
+    task: asyncio.Task[None]
+    accepted: Accepted = field(factory=lambda: Accepted(0))
+    made: int = 0
+    stopped: bool = False
+
+
+class Worker:
+    """Runs the jobs that come as bytes on an engine, and writes what becomes of them.
+
+    write: takes the bytes for the server; it is called once for all that happens at a time.
+    """
+
+    def __init__(self, engine: Engine, write: Callable[[bytes], None]) -> None:
+        self._engine = engine
+        self._write = write
+        self._reader = RequestReader()
+        self._turns: dict[int, _Turn] = {}
+        self._unwritten: list[bytes] = []
+
+    def introduce(self) -> None:
+        """Say that the engine is ready and what it can do."""
+        self._write(encode_ready() + encode_capabilities(self._engine.capabilities) + encode_started())
+
+    def receive(self, data: bytes) -> None:
+        """Take bytes from the server.
+
+        Raises:
+            WireError: they cannot be read on.
+        """
+        for message in self._reader.feed(data):
+            self._take(message)
+
+    async def drain(self) -> None:
+        """Wait until all jobs are over."""
+        while self._turns:
+            await asyncio.wait([turn.task for turn in self._turns.values()])
+            await asyncio.sleep(0)
+        self._flush()
+
+    def cancel(self) -> None:
+        """End all jobs."""
+        for turn in self._turns.values():
+            turn.task.cancel()
+
+    def _take(self, message: Request) -> None:
+        if isinstance(message, Submit):
+            if message.id in self._turns:
+                self._send(encode_failure(message.id, "DUPLICATE_ID"))
+                return
+            task = asyncio.get_running_loop().create_task(self._answer(message))
+            self._turns[message.id] = _Turn(message, task)
+            task.add_done_callback(partial(self._end, message.id))
+        elif isinstance(message, Stop | Cancel):
+            turn = self._turns.get(message.id)
+            if turn is None:
+                self._send(encode_failure(message.id, "NOT_FOUND"))
+            else:
+                turn.stopped = isinstance(message, Stop)
+                turn.task.cancel()
+        elif isinstance(message, Malformed):
+            code = "BAD_REQUEST" if message.kind == "SUBMIT" else "BAD_FRAME"
+            self._send(encode_failure(message.id, f"{code} {message.reason}"))
+
+    async def _answer(self, submit: Submit) -> None:
+        turn = self._turns[submit.id]
+        async with aclosing(self._engine.generate(submit.job)) as events:
+            async for event in events:
+                if isinstance(event, Piece):
+                    turn.made += 1
+                elif isinstance(event, Accepted):
+                    turn.accepted = event
+                self._send(encode_event(submit.id, event, submit.version))
+
+    def _end(self, id: int, task: asyncio.Task[None]) -> None:
+        """A job's task is over; unless it came to its own end, say how it ended."""
+        turn = self._turns.pop(id)
+        if task.cancelled():
+            used = turn.accepted
+            done = Done("stop", used.prompt_tokens, turn.made, used.cached_tokens)
+            last = encode_event(id, done, turn.submit.version)
+            self._send(last if turn.stopped else encode_failure(id, "CANCELLED"))
+            return
+        error = task.exception()
+        if error is None:
+            return
+        if not isinstance(error, EngineError):
+            _LOG.error("a job failed", exc_info=error)
+            error = EngineFailed(f"the engine broke: {type(error).__name__}: {error}")
+        self._send(encode_error(id, error))
+
+    def _send(self, data: bytes) -> None:
+        if not self._unwritten:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._unwritten.append(data)
+
+    def _flush(self) -> None:
+        data, self._unwritten = b"".join(self._unwritten), []
+        if data:
+            self._write(data)
+
+
+async def serve(engine: Engine, source: int, sink: int) -> None:
+    """Serve an engine over two descriptors until the source ends, then close it.
+
+    Raises:
+        WireError: what comes from the source cannot be read on.
+    """
+    loop = asyncio.get_running_loop()
+    inbox: asyncio.Queue[bytes | None] = asyncio.Queue()
+    worker = Worker(engine, partial(_write, sink, inbox))
+    threading.Thread(target=_read, args=(source, loop, inbox), daemon=True).start()
+    try:
+        worker.introduce()
+        while data := await inbox.get():
+            worker.receive(data)
+        if data is None:
+            worker.cancel()
+        await worker.drain()
+    finally:
+        worker.cancel()
+        await engine.close()
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Load the model and serve it; the exit status."""
+    options = _parse(arguments)
+    logging.basicConfig(format="%(message)s")
+    sink = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        engine = _open(options)
+    except (EngineError, OSError, MemoryError) as error:
+        kind, detail = _load_failure(error)
+        _write(sink, None, encode_load_failure(kind, detail))
+        return 1
+    try:
+        asyncio.run(serve(engine, 0, sink))
+    except WireError as error:
+        _LOG.error("the input cannot be read: %s", error.message)
+        return 1
+    return 0
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m colibri_engine.worker", description=__doc__)
+    parser.add_argument("checkpoint", type=Path)
+    parser.add_argument("--spec", type=Path)
+    for name in ("context", "threads"):
+        parser.add_argument(f"--{name}", type=int)
+    parser.add_argument("--slots", type=int, default=1)
+    return parser.parse_args(arguments)
+
+
+def _open(options: argparse.Namespace) -> Engine:
+    """Load what the options name; only now is the compiled core imported."""
+    from .local import open_local
+
+    with open(options.spec or 0, "rb", buffering=0, closefd=options.spec is not None) as file:
+        spec = from_json(file.readline().decode(errors="replace"))
+    return open_local(
+        options.checkpoint, spec, context=options.context, threads=options.threads, slots=options.slots
+    )
+
+
+def _load_failure(error: BaseException) -> tuple[str, str]:
+    """Kind and detail of a LOAD_FAIL line."""
+    if isinstance(error, MemoryError):
+        return "nomem", str(error) or "out of memory"
+    if isinstance(error, OSError):
+        return "io", f"{error.filename}: {error.strerror}" if error.filename else str(error)
+    return "unsupported" if isinstance(error, SpecError) else "format", str(error)
+
+
+def _read(source: int, loop: asyncio.AbstractEventLoop, inbox: asyncio.Queue[bytes | None]) -> None:
+    """A thread that reads the source; the end is an empty piece."""
+    data = b"-"
+    while data:
+        try:
+            data = os.read(source, _CHUNK)
+        except OSError:
+            data = b""
+        try:
+            loop.call_soon_threadsafe(inbox.put_nowait, data)
+        except RuntimeError:  # the loop is closed, and nobody waits for the rest
+            return
+
+
+def _write(sink: int, inbox: asyncio.Queue[bytes | None] | None, data: bytes) -> None:
+    """Write all of it; None in the inbox says that nobody reads any more."""
+    view = memoryview(data)
+    try:
+        while view:
+            view = view[os.write(sink, view) :]
+    except OSError:
+        if inbox is not None:
+            inbox.put_nowait(None)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
