@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, aclosing
+from functools import partial
 
 from aiohttp import web
 from attrs import Factory, define
@@ -69,7 +70,7 @@ class _Call:
         for choice in range(len(self.members) * request.choices):
             self.choice = choice
             member = self.members[choice // request.choices]
-            job = job_for(served, request, member, ticket.slot)
+            job = job_for(served, request, member, ticket.slot, choice % request.choices)
             async with aclosing(generate(served.engine, job, member.stream(served, request))) as outputs:
                 async for output in outputs:
                     if isinstance(output, Said):
@@ -98,10 +99,10 @@ async def answer(app: App, exchange: Exchange, body: Body, protocol: WireProtoco
         ColibriError: the request cannot be served; what the engine or the queue refused is told so too.
         ClientGone: nobody listens any more.
     """
-    request = protocol.parse(body, app.served.offer)
+    request = await exchange.work(lambda: protocol.parse(body, app.served.offer))
     call = _Call(app, exchange, request, protocol.reply(request, int(time.time())))
     try:
-        call.prepare()
+        await exchange.work(call.prepare)
         return await (_stream(call, protocol) if request.stream else _whole(call))
     except ClientGone:
         raise
@@ -114,7 +115,8 @@ async def _whole(call: _Call) -> web.StreamResponse:
     async with call.slot() as ticket, aclosing(call.chunks(ticket)) as chunks:
         async for _ in chunks:
             pass
-    return json_response(call.reply.whole(call.usages))
+    whole = partial(json_response, call.reply.whole(call.usages))
+    return await call.exchange.work(whole, large=call.request.logprobs is not None)
 
 
 async def _stream(call: _Call, protocol: WireProtocol) -> web.StreamResponse:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any, TypeAlias
 
 from aiohttp import web
@@ -166,7 +167,10 @@ class App:
             raise refusals.wrong_key()
         body: Body = {}
         if request.method == "POST":
-            body = decode_body(await read_body(request, self.settings.read_deadline))
+            raw = await read_body(request, self.settings.read_deadline)
+            exchange.size = len(raw)
+            body = await exchange.work(partial(decode_body, raw))
+            del raw
             self._check_model(body, route)
         if route is None:
             raise refusals.no_route(request.method, request.path)

@@ -133,10 +133,12 @@ async def read_body(request: web.BaseRequest, deadline: float) -> bytes:
         request.writer.output_size = 0
     try:
         async with asyncio.timeout(deadline):
-            return await request.read()
+            return await request.content.readexactly(int(lengths[0]))
     except TimeoutError:
         if request.transport is not None:
             request.transport.abort()
+        raise ClientGone from None
+    except asyncio.IncompleteReadError:
         raise ClientGone from None
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import time
+from collections.abc import Callable
+from typing import TypeVar
 from uuid import uuid4
 
 from aiohttp import web
@@ -19,6 +22,11 @@ ACCESS_LOG = logging.getLogger("colibri.access")
 
 _LOG = logging.getLogger("colibri.server")
 
+_LARGE = 16 * 1024
+"""Bytes of a body whose reading and rendering may take more than a few milliseconds."""
+
+_T = TypeVar("_T")
+
 
 def _new_id() -> str:
     return f"req_{uuid4().hex}"
@@ -29,7 +37,8 @@ class Exchange:
     """What is known of one request while it is answered.
 
     headers: those of every answer to it. route: the pattern that its path matched, "-" for none. code:
-    that of the error it was answered with. facts: further numbers for the access log.
+    that of the error it was answered with. size: bytes of its body. facts: further numbers for the access
+    log.
     """
 
     request: web.BaseRequest
@@ -37,12 +46,25 @@ class Exchange:
     id: str = field(factory=_new_id)
     route: str = "-"
     code: str | None = None
+    size: int = 0
     began: float = field(factory=time.monotonic)
     facts: dict[str, int | float | str] = Factory(dict)
 
     def __attrs_post_init__(self) -> None:
         self.headers["Server"] = "colibri"
         self.headers["x-request-id"] = self.headers["x-typesafe-request-id"] = self.id
+
+    async def work(self, function: Callable[[], _T], *, large: bool = False) -> _T:
+        """What `function` returns; it runs in a thread where it could hold up other requests.
+
+        That is where the body is large, or `large` says so.
+
+        Raises:
+            Exception: what `function` raises.
+        """
+        if large or self.size >= _LARGE:
+            return await asyncio.to_thread(function)
+        return function()
 
     def waited(self, seconds: float) -> None:
         """Tell how long the request waited for its slot."""

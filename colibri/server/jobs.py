@@ -4,28 +4,35 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from attrs import asdict, frozen
 
-from colibri.conversation import Conversation
+from colibri.conversation import Conversation, Text, Turn
+from colibri.errors import ColibriError
 from colibri.family import ParserLike, Prompt
 from colibri.generation import PlainParser, prepare
 from colibri.pipeline import ReplyStream
 from colibri.protocols.base import PromptInput, Request
 from colibri.protocols.openai_chat_reply import active_tools
-from colibri.provenance import trusted_spans
+from colibri.provenance import Span, trusted_spans
 from colibri.server.served import Served
 from colibri_engine.api import Job, SamplingParams
 
-__all__ = ["Member", "job_for"]
+__all__ = ["Member", "job_for", "warm"]
 
 
 @frozen
 class Member:
-    """One prompt of a request: `text` is what the engine reads, `prompt` how a conversation was rendered."""
+    """One prompt of a request.
+
+    text: what the engine reads. trusted: where spellings of control tokens are real, None everywhere.
+    prompt: how the conversation was rendered.
+    """
 
     text: str | tuple[int, ...]
+    trusted: tuple[Span, ...] | None = None
     prompt: Prompt | None = None
     conversation: Conversation | None = None
 
@@ -39,7 +46,7 @@ class Member:
         if not isinstance(given, Conversation):
             return cls(given)
         prompt = prepare(served.family, given)
-        return cls(prompt.text, prompt, given)
+        return cls(prompt.text, trusted_spans(prompt.segments), prompt, given)
 
     def stream(self, served: Served, request: Request) -> ReplyStream:
         """What reads one reply to it. A family's own stops hold where the client names none."""
@@ -52,24 +59,32 @@ class Member:
         return ReplyStream(parser, stops=stops or (), patient=patient, tokens=request.logprobs is not None)
 
 
-def job_for(served: Served, request: Request, member: Member, slot: int) -> Job:
-    """One reply to `member`, in the KV slot that the request holds."""
-    prompt = member.prompt
+def warm(served: Served) -> None:
+    """Render once, so that the first request need not wait for its template to be compiled."""
+    with suppress(ColibriError):
+        Member.of(served, Conversation(turns=(Turn("user", (Text("Hello"),)),)))
+
+
+def job_for(served: Served, request: Request, member: Member, slot: int, choice: int = 0) -> Job:
+    """Reply number `choice` to `member`, in the KV slot that the request holds."""
     return Job(
         prompt=member.text,
         max_tokens=request.max_tokens,
-        trusted=None if prompt is None else trusted_spans(prompt.segments),
-        sampling=_sampling(served, request),
+        trusted=member.trusted,
+        sampling=_sampling(served, request, choice),
         stop_token_ids=request.stop_token_ids,
         logprobs=request.logprobs,
         echo=request.echo,
         slot=slot,
-        grammar=_grammar(served, request, prompt),
+        grammar=_grammar(served, request, member.prompt),
     )
 
 
-def _sampling(served: Served, request: Request) -> SamplingParams:
-    """The request's wishes over the operator's over the family's, as far as the engine honours them."""
+def _sampling(served: Served, request: Request, choice: int) -> SamplingParams:
+    """The request's wishes over the operator's over the family's, as far as the engine honours them.
+
+    Several choices with one seed differ all the same, and repeatably.
+    """
     settings = served.settings
     layers: tuple[Mapping[str, Any], ...] = (
         served.family.serve.sampling,
@@ -80,6 +95,8 @@ def _sampling(served: Served, request: Request) -> SamplingParams:
     values: dict[str, Any] = {}
     for layer in layers:
         values |= {name: value for name, value in layer.items() if value is not None and name in honoured}
+    if "seed" in values:
+        values["seed"] += choice
     return SamplingParams(**values)
 
 

@@ -35,7 +35,7 @@ async def tokenize(app: App, exchange: Exchange, body: Body) -> web.Response:
     """
     engine = _engine(app)
     read(body, {"add_special_tokens": boolean})
-    text = _conversation(app, body).text if "messages" in body else body.get("prompt")
+    text = await _rendered(app, exchange, body) if "messages" in body else body.get("prompt")
     if not isinstance(text, str):
         refuse("prompt", "a string; or send `messages`")
     ids = await engine.tokenize(text)
@@ -78,12 +78,15 @@ async def apply_template(app: App, exchange: Exchange, body: Body) -> web.Respon
     Raises:
         ColibriError: the request cannot be rendered.
     """
-    return json_response({"prompt": _conversation(app, body).text})
+    return json_response({"prompt": await _rendered(app, exchange, body)})
 
 
-def _conversation(app: App, body: Body) -> Member:
-    (given,) = CHAT.parse(body, app.served.offer).prompts
-    return Member.of(app.served, given)
+async def _rendered(app: App, exchange: Exchange, body: Body) -> str:
+    def render() -> str:
+        (given,) = CHAT.parse(body, app.served.offer).prompts
+        return str(Member.of(app.served, given).text)
+
+    return await exchange.work(render)
 
 
 def _engine(app: App) -> Engine:

@@ -13,6 +13,7 @@ from contextlib import suppress
 
 from colibri.family import Family
 from colibri.server.app import App
+from colibri.server.jobs import warm
 from colibri.server.pidfile import Running, record
 from colibri.server.routes import ROUTES
 from colibri.server.security import check_bind
@@ -109,7 +110,9 @@ async def _serve(
         return
     engine = loading.result()
     try:
-        app.serve(Served(family, engine, app.settings))
+        served = Served(family, engine, app.settings)
+        await asyncio.to_thread(warm, served)
+        app.serve(served)
         ready()
         await end
         await app.shutdown(app.settings.drain_limit)

@@ -15,6 +15,7 @@ from colibri_engine.api import Engine
 __all__ = ["Served"]
 
 _DEFAULT_TOKENS = 1024
+_MAX_CHOICES = 16
 
 
 @frozen
@@ -46,6 +47,7 @@ class Served:
             default_tokens=settings.max_tokens or _DEFAULT_TOKENS,
             slots=settings.kv_slots,
             sampling=able.sampling,
+            max_choices=_MAX_CHOICES if "seed" in able.sampling else 1,
             max_logprobs=able.max_logprobs,
             echo=able.echo,
             token_ids=able.token_ids,
