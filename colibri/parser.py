@@ -21,7 +21,8 @@ from colibri.assembler import Assembler
 from colibri.conversation import Tool
 from colibri.events import Event, Framing, ReasoningDelta, TextDelta
 from colibri.grammar import Grammar
-from colibri.scanner import Observer, Scanner
+from colibri.scanner import Scanner
+from colibri.steps import Observer
 
 __all__ = ["Parser", "new_call_id"]
 
@@ -40,7 +41,7 @@ class Parser:
     its last generation cue; it is scanned too, so that a call the prompt opened is open, but only that
     call's events are given. start: without `prime`, where the prompt left the reply. ids: makes the ids
     of calls that have none of their own. salvage: make an argument of text in a call that is in no readable
-    form, see `colibri.salvage`. observer: told every decision, with raw offsets.
+    form, see `colibri.salvage`. observer: told every decision of the scanner.
 
     Whether the engine can tell control tokens from text is known with the first piece and holds for the
     whole reply.

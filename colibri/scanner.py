@@ -13,14 +13,12 @@ from typing import Protocol, TypeAlias
 
 from colibri.automaton import Edge, Node
 from colibri.states import LOOK
+from colibri.steps import Observer, Step
 
-__all__ = ["Observer", "Put", "Scanner", "Silence", "Sink"]
+__all__ = ["Put", "Scanner", "Silence", "Sink"]
 
 Put: TypeAlias = Callable[[str, int, int], None]
 """Takes text of one state: the text, and its start and end in characters of the raw reply."""
-
-Observer: TypeAlias = Callable[[int, str, str, str], None]
-"""Told what the scanner does: raw offset, name of the state, what happened, and why or what."""
 
 _BLANK = re.compile(r"[ \t\r\n]*")
 _LONE = re.compile("[\udc00-\udcff]")
@@ -171,6 +169,8 @@ class Scanner:
         self.held = buffer[at:]
         self._measure(self.held)
         self._simple = self.node.plain and not self._after
+        if self._observer and self.held and reason is None:
+            self._observer(Step("held", self.base, self._raw(len(self.held)), self.node.name))
 
     # Finding the next mark. Each gives (edge, where it starts) or (None, where holding starts).
 
@@ -281,7 +281,8 @@ class Scanner:
             if counts is None:
                 return _HOLD
             if self._observer:
-                self._observe(match.start(), "refused", f"{edge.spelled!r}: {_expected(edge.target)}")
+                start, end = self._raw(match.start()), self._raw(behind)
+                self._observer(Step("refused", start, end, node.name, edge.spelled, edge.target.name))
             literal = node.shorter.get(literal, "")
             edge = node.edges.get(literal)
         return _REFUSED
@@ -382,14 +383,14 @@ class Scanner:
             sink.frame(kind, self._raw(lay), raw_start)
         sink.mark(edge, raw_start, raw_end)
         if self._observer:
-            self._observe(start, "mark", f"{edge.spelled!r} -> {edge.target.name}")
+            self._observer(Step("mark", raw_start, raw_end, node.name, edge.spelled, edge.target.name))
         self._after = edge.after
         self._enter(edge.target, raw_end)
 
     def _step(self, node: Node, target: Node, at: int) -> None:
-        if self._observer:
-            self._observe(at, "else", f"-> {target.name}")
         raw = self._raw(at)
+        if self._observer:
+            self._observer(Step("else", raw, raw, node.name, to=target.name))
         self._sink.leave(node, raw)
         if node.state.lenient:
             self._sink.frame("forgiven", raw, raw)
@@ -406,10 +407,6 @@ class Scanner:
             text = _LONE.sub(lambda match: self._spell[match.group()], text)
         self._put(text, self._raw(start), self._raw(end))
 
-    def _observe(self, at: int, what: str, detail: str) -> None:
-        if self._observer:
-            self._observer(self._raw(at), self.node.name, what, detail)
-
     def _measure(self, buffer: str) -> None:
         """Note which characters of the buffer stand for several of the raw reply."""
         if self._spell:
@@ -421,14 +418,3 @@ class Scanner:
         if not self._wide:
             return self.base + at
         return self.base + at + sum(gain for place, gain in self._wide if place < at)
-
-
-def _expected(node: Node) -> str:
-    """What would have made a mark count that leads to `node`, in words."""
-    if node.slot == "name":
-        return "no tool name follows"
-    if node.slot == "key":
-        return "no declared parameter follows"
-    if node.slot in ("args", "call"):
-        return "no JSON object follows"
-    return f"none of {', '.join(repr(edge.spelled) for edge in node.edges.values())} follows"

@@ -8,6 +8,7 @@ from colibri.automaton import Edge, Node
 from colibri.grammar import load_grammar
 from colibri.parser import Parser
 from colibri.scanner import Put, Scanner
+from colibri.steps import Step
 
 from .replies import grammar, tools
 
@@ -123,18 +124,18 @@ def test_a_shorter_mark_is_tried_when_the_longer_one_does_not_count() -> None:
     assert scanned(states, ["<abc"]) == [("mark", "<a", 0, 2), ("text", "bc", 2, 4)]
 
 
-def test_the_trace_tells_why_a_mark_did_not_count() -> None:
-    trace: list[tuple[int, str, str, str]] = []
-    reader = Parser(
-        grammar("glm47"), tools("tools3"), start="reasoning", observer=lambda *told: trace.append(told)
-    )
-    reader.feed("Ok.</think>Use <tool_call> for it.<tool_call>list_stacks</tool_call>")
+def test_whoever_watches_is_told_every_decision() -> None:
+    steps: list[Step] = []
+    reader = Parser(grammar("glm47"), tools("tools3"), start="reasoning", observer=steps.append)
+    for piece in ("Ok.</th", "ink>Use <tool_call> for it.<tool_call>list_stacks</tool_call>"):
+        reader.feed(piece)
     reader.finish("stop")
-    assert trace == [
-        (0, "opened", "else", "-> think"),
-        (3, "think", "mark", "'</think>' -> gap"),
-        (11, "gap", "else", "-> text"),
-        (15, "text", "refused", "'<tool_call>': no tool name follows"),
-        (34, "text", "mark", "'<tool_call>' -> name"),
-        (56, "name", "mark", "'</tool_call>' -> gap"),
+    assert steps == [
+        Step("else", 0, 0, "opened", to="think"),
+        Step("held", 3, 7, "think"),
+        Step("mark", 3, 11, "think", "</think>", "gap"),
+        Step("else", 11, 11, "gap", to="text"),
+        Step("refused", 15, 26, "text", "<tool_call>", "name"),
+        Step("mark", 34, 45, "text", "<tool_call>", "name"),
+        Step("mark", 56, 68, "name", "</tool_call>", "gap"),
     ]
