@@ -78,14 +78,16 @@ cdef void sort_first(uint64_t *keys, int64_t n, int64_t *borders, int64_t *depth
         depth[0] += 1
 
 
-cdef int check_finite(const float *logits, int64_t n) except -1:
+cdef bint finite(const float *logits, int64_t n) noexcept nogil:
     cdef int64_t i
     cdef uint32_t broken = 0
     for i in range(n):
         broken |= (<const uint32_t *>logits)[i] & 0x7F800000 == 0x7F800000
-    if broken:
-        raise EngineFailed("the network gave a logit that is not a finite number; its weights are damaged")
-    return 0
+    return not broken
+
+
+cdef int refuse() except -1 with gil:
+    raise EngineFailed("the network gave a logit that is not a finite number; its weights are damaged")
 
 
 cdef int64_t argmax(const float *logits, int64_t n) noexcept nogil:
@@ -144,8 +146,10 @@ cdef class Sampler:
             EngineFailed: a logit is not finite.
         """
         cdef int64_t token
-        check_finite(&logits[0], self.vocab)
-        memcpy(self.work, &logits[0], self.vocab * sizeof(float))
+        with nogil:
+            memcpy(self.work, &logits[0], self.vocab * sizeof(float))
+            if not finite(self.work, self.vocab):
+                refuse()
         self.penalise()
         with nogil:
             if self.temperature <= 0:
@@ -267,9 +271,10 @@ def read_out(const float[::1] logits, int64_t token, int64_t k):
     cdef int64_t n = logits.shape[0], found = 0, i, at
     cdef const ck_kernels *kernel = kernels()
     cdef double norm
-    check_finite(&logits[0], n)
     k = min(k, n, MAX_CANDIDATES)
     with nogil:
+        if not finite(&logits[0], n):
+            refuse()
         norm = kernel.logsumexp(&logits[0], n)
         for i in range(n if k else 0):
             key = key_of(logits[i], i)

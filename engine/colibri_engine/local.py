@@ -68,11 +68,16 @@ def open_local(
         spec,
         model,
         context=context or spec.context,
-        threads=len(os.sched_getaffinity(0)) if threads is None else threads,
+        threads=_cpus() if threads is None else threads,
         max_rows=MAX_ROWS,
         max_wanted=MAX_WANTED,
     )
     return LocalEngine(executor, tokenizer, slots)
+
+
+def _cpus() -> int:
+    """The CPUs that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class LocalEngine:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import secrets
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from attrs import define
 
@@ -17,6 +17,9 @@ from .slots import Slots, State
 from .tokenizer import Tokenizer
 
 __all__ = ["Runner", "Scheduler", "Ticket"]
+
+
+_TOTALS: Final = ("jobs", "prompt_tokens", "cached_tokens", "generated_tokens", "steps")
 
 
 class Runner(Protocol):
@@ -60,7 +63,7 @@ class Scheduler:
     """Belongs to one thread. counters: totals since the start, by name."""
 
     def __init__(self, executor: Runner, tokenizer: Tokenizer, slots: int) -> None:
-        self.counters = Counter[str]()
+        self.counters = dict.fromkeys(_TOTALS, 0)
         self._executor = executor
         self._tokenizer = tokenizer
         self._slots = Slots(executor.new_state, slots)

@@ -31,43 +31,46 @@ static ck_unit ck_unit_of(int32_t dtype)
     }
 }
 
-/* Eight columns' quants: column c in bits 16*(c%2) + 4*(c/2). */
-static uint32_t ck_gather(const uint8_t *nibbles)
-{
-    uint32_t word = 0;
-    for (int c = 0; c < 8; c++) word |= (uint32_t)nibbles[c] << (16 * (c & 1) + 4 * (c >> 1));
-    return word;
-}
-
-/* The 4-bit quants of a block, from the file's order of nibbles to the engine's. */
-static void ck_pack_q4(const uint8_t *from, uint8_t *to)
-{
-    uint8_t nibbles[CK_BLOCK];
-    for (int i = 0; i < 16; i++) {
-        nibbles[i] = from[i] & 15;
-        nibbles[i + 16] = from[i] >> 4;
-    }
-    for (int g = 0; g < 4; g++) {
-        uint32_t word = ck_gather(nibbles + 8 * g);
-        memcpy(to + 4 * g, &word, 4);
-    }
-}
-
-static void ck_unpack_q4(const uint8_t *from, uint8_t *to)
-{
-    uint8_t nibbles[CK_BLOCK];
-    for (int g = 0; g < 4; g++) {
-        uint32_t word;
-        memcpy(&word, from + 4 * g, 4);
-        for (int c = 0; c < 8; c++) nibbles[8 * g + c] = word >> (16 * (c & 1) + 4 * (c >> 1)) & 15;
-    }
-    for (int i = 0; i < 16; i++) to[i] = nibbles[i] | nibbles[i + 16] << 4;
-}
-
 static size_t ck_row_bytes(int32_t dtype, int64_t cols)
 {
     ck_unit unit = ck_unit_of(dtype);
     return (size_t)(cols / unit.cols) * (unit.head + unit.body);
+}
+
+/* The low nibbles of eight bytes, one column each: column c goes to bits 16*(c%2) + 4*(c/2); and back. */
+static uint32_t ck_squeeze(uint64_t x)
+{
+    uint64_t even = x & 0x000f000f000f000f, odd = x >> 8 & 0x000f000f000f000f;
+    even |= even >> 12 | even >> 24 | even >> 36;
+    odd |= odd >> 12 | odd >> 24 | odd >> 36;
+    return (uint32_t)(even & 0xffff) | (uint32_t)(odd & 0xffff) << 16;
+}
+
+static uint64_t ck_spread(uint32_t word)
+{
+    uint64_t even = word & 0xffff, odd = word >> 16;
+    even |= even << 12 | even << 24 | even << 36;
+    odd |= odd << 12 | odd << 24 | odd << 36;
+    return (even & 0x000f000f000f000f) | (odd & 0x000f000f000f000f) << 8;
+}
+
+/* The 4-bit quants of a block between the file's order of nibbles and the engine's. */
+static void ck_pack_q4(const uint8_t *from, uint8_t *to)
+{
+    uint64_t bytes[2];
+    memcpy(bytes, from, 16);
+    uint32_t words[4] = {ck_squeeze(bytes[0]), ck_squeeze(bytes[1]), ck_squeeze(bytes[0] >> 4),
+                         ck_squeeze(bytes[1] >> 4)};
+    memcpy(to, words, 16);
+}
+
+static void ck_unpack_q4(const uint8_t *from, uint8_t *to)
+{
+    uint32_t words[4];
+    memcpy(words, from, 16);
+    uint64_t bytes[2] = {ck_spread(words[0]) | ck_spread(words[2]) << 4,
+                         ck_spread(words[1]) | ck_spread(words[3]) << 4};
+    memcpy(to, bytes, 16);
 }
 
 /* Copy `size` bytes of one row between its own order and lane `lane` of a group, `piece` by `piece`. */
