@@ -1,11 +1,15 @@
-"""The serve line protocol: every frame read back, however the bytes are cut, and nothing else gets through."""
+"""The serve line protocol: every frame is read back however the bytes are cut, and no other gets through."""
 
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import pytest
 from attrs import evolve
+from hypothesis import given
+from hypothesis import strategies as st
+
 from colibri_engine.api import (
     Accepted,
     Candidate,
@@ -46,8 +50,6 @@ from colibri_engine.wire import (
     encode_stop,
     encode_submit,
 )
-from hypothesis import given
-from hypothesis import strategies as st
 
 IDS = st.integers(1, 2**63)
 COUNTS = st.integers(0, 2**31)
@@ -120,7 +122,7 @@ ERRORS = st.one_of(
 def read(reader, data, cuts=()):
     edges = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
     messages = []
-    for start, end in zip(edges, edges[1:], strict=False):
+    for start, end in pairwise(edges):
         messages += reader.feed(data[start:end])
     return messages
 
@@ -245,20 +247,12 @@ def test_the_stream_byte_by_byte():
 
 
 FUZZ_LINES = st.sampled_from(
-    [b"SUBMIT", b"STOP", b"CANCEL", b"IMAGE", b"DECIDE", b"ACCEPT", b"DATA", b"ECHO", b"DONE", b"ERROR"]
-    + [b"CAPS", b"LOAD_FAIL", b"PROGRESS", b"TOOL", b"STAT", b"\x01\x01READY\x01\x01", b"x"]
+    b"SUBMIT STOP CANCEL IMAGE DECIDE ACCEPT DATA ECHO DONE ERROR CAPS LOAD_FAIL PROGRESS TOOL STAT"
+    b" \x01\x01READY\x01\x01 x".split(b" ")
 )
 FUZZ_WORDS = st.sampled_from(
-    [b"0", b"1", b"2", b"-1", b"nan", b"1e999", b"x", b"=", b"v=2", b"cand=1,-", b"spans=3", b"ids=1"]
-    + [
-        b"grammar=regex",
-        b"logit_bias=1:2",
-        b"tok=1",
-        b"STAT",
-        b"99999999999999999999999",
-        b"\xff",
-        b"CANCELLED",
-    ]
+    b"0 1 2 -1 nan 1e999 x = v=2 cand=1,- spans=3 ids=1 grammar=regex logit_bias=1:2 tok=1 STAT CANCELLED"
+    b" 99999999999999999999999 \xff".split(b" ")
 )
 FUZZ = st.lists(
     st.tuples(
@@ -277,7 +271,7 @@ def test_fuzzed_bytes_raise_nothing_but_a_named_error(data, reader, cuts):
         messages, fed = [], reader()
         edges = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
         try:
-            for start, end in zip(edges, edges[1:], strict=False):
+            for start, end in pairwise(edges):
                 for message in fed.feed(data[start:end]):
                     messages.append(repr(shown(message)))
         except WireError as error:
@@ -399,15 +393,12 @@ def test_the_forms_of_the_first_version():
 
 
 def test_the_forms_of_the_second_version():
-    sampling = SamplingParams(0, 1, seed=4, min_p=0.5, logit_bias={7: -100})
+    sampling = SamplingParams(0, 1, seed=4, min_p=0.5, logit_bias={7: -9})
     job = Job("é<a>", 16, trusted=[(1, 4)], sampling=sampling, stop_token_ids=[2, 3], grammar=("regex", "a+"))
-    assert (
-        encode_submit(Submit(7, job))
-        == (
-            "SUBMIT 7 -1 5 16 0.0 1.0 2 v=2 seed=4 min_p=0.5 logit_bias=7:-100.0 stop_ids=2,3 grammar=regex spans=3\n"
-            "é<a>a+2:5\n"
-        ).encode()
+    line = (
+        "SUBMIT 7 -1 5 16 0.0 1.0 2 v=2 seed=4 min_p=0.5 logit_bias=7:-9.0 stop_ids=2,3 grammar=regex spans=3"
     )
+    assert encode_submit(Submit(7, job)) == f"{line}\né<a>a+2:5\n".encode()
     assert encode_event(7, Accepted(4, 2)) == b"ACCEPT 7 4 cached=2\n"
     piece = Piece(b"a", 5, True, -0.5, (Candidate(5, -0.5, b"ab"), Candidate(6, -2.0)))
     assert encode_event(7, piece) == b"DATA 7 1 -0.5 2 5 -0.5 6 -2.0 tok=5 ctl=1 cand=2,-\naab\n"
