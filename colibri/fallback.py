@@ -36,11 +36,15 @@ def with_tools(family: Family, donor: Family) -> Family:
         return family.render(_in_words(conversation), cue)
 
     def new_parser(
-        tools: Sequence[Tool] = (), prompt: Prompt | None = None, start: Start = None
+        tools: Sequence[Tool] = (),
+        prompt: Prompt | None = None,
+        start: Start = None,
+        *,
+        salvage: bool = False,
     ) -> ParserLike:
         if not tools:
             return family.new_parser(tools, prompt, start)
-        return Parser(donor.grammar, tools, start=start or "text")
+        return Parser(donor.grammar, tools, start=start or "text", salvage=salvage)
 
     def extend(prompt: Prompt, reply: str, turns: Sequence[Turn]) -> Prompt | None:
         return None

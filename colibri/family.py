@@ -86,7 +86,12 @@ class NewParser(Protocol):
     """See `Family.new_parser`."""
 
     def __call__(
-        self, tools: Sequence[Tool] = (), prompt: Prompt | None = None, start: Start = None
+        self,
+        tools: Sequence[Tool] = (),
+        prompt: Prompt | None = None,
+        start: Start = None,
+        *,
+        salvage: bool = False,
     ) -> ParserLike: ...
 
 
@@ -178,7 +183,8 @@ class Family:
     """One variant of a model family.
 
     `render(conversation, cue=True)` writes the prompt: pure, byte for byte the official template's.
-    `new_parser(tools=(), prompt=None, start=None)` reads a reply to it. `extend(prompt, reply, turns)`
+    `new_parser(tools=(), prompt=None, start=None, salvage=False)` reads a reply to it; `salvage` makes an
+    argument of what an unreadable call holds. `extend(prompt, reply, turns)`
     is the next prompt built on the text already sampled, or None where the format rewrites the past.
     `network(config, tensors)` gives the engine's ArchSpec, or None when only other engines can run it.
     `control_tokens` are all spellings by which the format steers the model: those of the reply's grammar,

@@ -69,10 +69,14 @@ def load_family(
         table.done()
 
     def new_parser(
-        tools: Sequence[Tool] = (), prompt: Prompt | None = None, start: Start = None
+        tools: Sequence[Tool] = (),
+        prompt: Prompt | None = None,
+        start: Start = None,
+        *,
+        salvage: bool = False,
     ) -> ParserLike:
         prime = None if prompt is None else reply_tail(prompt.text, grammar)
-        return Parser(grammar, tools, prime=prime, start=start)
+        return Parser(grammar, tools, prime=prime, start=start, salvage=salvage)
 
     return Family(
         id=family_id,
