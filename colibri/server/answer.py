@@ -10,6 +10,7 @@ from functools import partial
 from aiohttp import web
 from attrs import Factory, define
 
+from colibri.events import Event
 from colibri.generation import Echoed, generate
 from colibri.pipeline import Said
 from colibri.protocols.base import Chunk, ProtocolError, Reply, Request, Usage, WireProtocol
@@ -20,6 +21,7 @@ from colibri.server.exchange import Exchange
 from colibri.server.jobs import Member, job_for
 from colibri.server.responses import json_response
 from colibri.server.sse import EventStream
+from colibri.strictness import form_fault
 from colibri_engine.api import Done, Progress
 
 __all__ = ["answer"]
@@ -68,19 +70,23 @@ class _Call:
         self.exchange.waited(ticket.waited)
         served, request, reply = self.app.served, self.request, self.reply
         for choice in range(len(self.members) * request.choices):
-            self.choice = choice
+            self.choice, said = choice, list[Event]()
             member = self.members[choice // request.choices]
             job = job_for(served, request, member, ticket.slot, choice % request.choices)
             async with aclosing(generate(served.engine, job, member.stream(served, request))) as outputs:
                 async for output in outputs:
                     if isinstance(output, Said):
                         yield reply.feed(output.events, output.tokens, choice)
+                        if request.strict_tool_calls:
+                            said += output.events
                     elif isinstance(output, Echoed):
                         yield reply.echo(output.tokens, choice)
                     elif isinstance(output, Progress):
                         self.progress = output.done, output.total
                     elif isinstance(output, Done):
                         self._count(output)
+                        if fault := form_fault(said, served.family.grammar):
+                            raise refusals.malformed_call(fault)
                     elif choice == 0:
                         yield reply.start()
 

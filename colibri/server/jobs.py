@@ -9,8 +9,9 @@ from typing import Any
 
 from attrs import asdict, frozen
 
+from colibri.control_tokens import find_control_tokens
 from colibri.conversation import Conversation, Text, Turn
-from colibri.errors import ColibriError
+from colibri.errors import ColibriError, RequestError
 from colibri.family import ParserLike, Prompt
 from colibri.generation import PlainParser, prepare
 from colibri.pipeline import ReplyStream
@@ -41,10 +42,13 @@ class Member:
         """The prompt as the engine reads it.
 
         Raises:
-            ColibriError: the family's format refuses the conversation.
+            ColibriError: the family's format refuses the conversation, or it spells a control token and
+                the settings refuse that.
         """
         if not isinstance(given, Conversation):
             return cls(given)
+        if served.settings.control_tokens == "refuse":
+            _refuse_control_tokens(served, given)
         prompt = prepare(served.family, given)
         return cls(prompt.text, trusted_spans(prompt.segments), prompt, given)
 
@@ -53,10 +57,21 @@ class Member:
         family, stops, patient = served.family, request.stop, request.ignore_leading_stop
         parser: ParserLike = PlainParser()
         if self.prompt is not None and self.conversation is not None:
-            parser = family.new_parser(active_tools(self.conversation), self.prompt)
+            parser = family.new_parser(
+                active_tools(self.conversation), self.prompt, salvage=served.settings.tool_salvage
+            )
             if stops is None:
                 stops, patient = self.prompt.stop, patient or family.stops.patient
         return ReplyStream(parser, stops=stops or (), patient=patient, tokens=request.logprobs is not None)
+
+
+def _refuse_control_tokens(served: Served, conversation: Conversation) -> None:
+    for found in find_control_tokens(conversation, served.family):
+        raise RequestError(
+            f"{found.where} spells the control token {found.token!r} of the model's format, which this"
+            " server refuses; write it otherwise",
+            where=found.where,
+        )
 
 
 def warm(served: Served) -> None:

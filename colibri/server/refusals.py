@@ -9,7 +9,16 @@ from colibri.protocols.base import ProtocolError, Request, WireError, WireProtoc
 from colibri.protocols.openai_errors import envelope, explain
 from colibri.server.admission import QueueFull, QueueTimeout, SchedulerClosed
 
-__all__ = ["explained", "forbidden_host", "loading", "no_route", "unknown_model", "wrapped", "wrong_key"]
+__all__ = [
+    "explained",
+    "forbidden_host",
+    "loading",
+    "malformed_call",
+    "no_route",
+    "unknown_model",
+    "wrapped",
+    "wrong_key",
+]
 
 _RETRY = {"Retry-After": "1"}
 _REFUSALS: Mapping[type[Exception], WireError] = {
@@ -73,6 +82,12 @@ def unknown_model(named: object, served: str) -> ProtocolError:
 def no_route(method: str, path: str) -> ProtocolError:
     """Nothing answers this path."""
     return ProtocolError(WireError(404, f"There is no {method} {path[:200]}.", code="not_found"))
+
+
+def malformed_call(fault: str) -> ProtocolError:
+    """The model's calls are not in the form that a strict request wants; `fault` says why."""
+    message = f"Invalid tool call: {fault}."
+    return ProtocolError(WireError(502, message, "server_error", code="invalid_model_tool_call"))
 
 
 def loading() -> ProtocolError:

@@ -11,7 +11,9 @@ import socket
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
+from colibri.fallback import with_tools
 from colibri.family import Family
+from colibri.registry import load
 from colibri.server.app import App
 from colibri.server.jobs import warm
 from colibri.server.pidfile import Running, record
@@ -24,6 +26,8 @@ from colibri_engine.api import Engine
 __all__ = ["bind", "run_server"]
 
 _BACKLOG = 1024
+_DONOR = "glm52"
+"""The family whose form of calls is used where tools are offered in words."""
 
 
 def run_server(
@@ -110,7 +114,7 @@ async def _serve(
         return
     engine = loading.result()
     try:
-        served = Served(family, engine, app.settings)
+        served = Served(_with_settings(family, app.settings), engine, app.settings)
         await asyncio.to_thread(warm, served)
         app.serve(served)
         ready()
@@ -119,6 +123,13 @@ async def _serve(
     finally:
         end.cancel()
         await engine.close()
+
+
+def _with_settings(family: Family, settings: Settings) -> Family:
+    """The family, with tools in words where the settings want them and its format has none."""
+    if not settings.tool_fallback or family.features.tools:
+        return family
+    return with_tools(family, load()[_DONOR])
 
 
 def _signalled(ending: asyncio.Event, number: int) -> None:
