@@ -13,7 +13,7 @@ from colibri.messages import Path
 from colibri.provenance import Kind
 from colibri.traced_text import Placed, TracedStr, made_from
 
-__all__ = ["TracedDict", "TracedFloat", "TracedInt", "TracedList", "plain", "traced"]
+__all__ = ["ChangedDict", "TracedDict", "TracedFloat", "TracedInt", "TracedList", "plain", "traced"]
 
 
 def traced(value: Any, path: Path, kind: Kind = "value") -> Any:

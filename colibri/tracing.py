@@ -23,7 +23,7 @@ from colibri.messages import Path
 from colibri.provenance import Segment
 from colibri.sandbox import ChatEnvironment, Clock, to_json
 from colibri.traced_text import Placed, Run, TracedMarkup, TracedStr, derived, escaped, joined, made_from
-from colibri.traced_values import plain
+from colibri.traced_values import ChangedDict, TracedDict, plain
 
 __all__ = ["TracedEnvironment", "segments_of"]
 
@@ -32,6 +32,7 @@ class TracedEnvironment(ChatEnvironment):
     """Renders to a `TracedStr`."""
 
     concat = staticmethod(joined)
+    mappings = (dict, TracedDict, ChangedDict)
 
     def __init__(self, loader: Mapping[str, str], clock: Clock) -> None:
         super().__init__(loader, clock)
