@@ -71,9 +71,12 @@ async def test_a_cut_token_is_cut_with_its_bytes(serve):
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_logprobs_may_be_streamed(serve, stream):
-    async with serve(engine(*REPLY)) as live, live.http.post(
-        "/v1/completions", json={"model": "qwen36", "prompt": "ok", "logprobs": 2, "stream": stream}
-    ) as answer:
+    async with (
+        serve(engine(*REPLY)) as live,
+        live.http.post(
+            "/v1/completions", json={"model": "qwen36", "prompt": "ok", "logprobs": 2, "stream": stream}
+        ) as answer,
+    ):
         text = await answer.text()
     if stream:
         frames = [frame.removeprefix("data: ") for frame in text.split("\n\n")]
