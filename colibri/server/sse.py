@@ -104,9 +104,16 @@ class EventStream:
         return self.response.prepared
 
     async def open(self, headers: Mapping[str, str]) -> None:
-        """Send status 200 and the headers."""
+        """Send status 200 and the headers.
+
+        Raises:
+            ClientGone: the client hung up.
+        """
         self.response.headers.update(headers)
-        await self.response.prepare(self._request)
+        try:
+            await self.response.prepare(self._request)
+        except ConnectionError:
+            raise ClientGone from None
         self._last = self._clock()
         self._beat = asyncio.create_task(self._keep_alive())
 
