@@ -51,7 +51,7 @@ class ChatTemplate:
     ) -> None:
         self.source = source
         self.name = name
-        self._loader = dict(loader or {})
+        self.loader = dict(loader or {})
         self._prepare = prepare
         self._clock = clock
 
@@ -116,13 +116,13 @@ class ChatTemplate:
     @cached_property
     def _plain(self) -> Template:
         try:
-            return ChatEnvironment(self._loader, self._clock).from_string(self.source)
+            return ChatEnvironment(self.loader, self._clock).from_string(self.source)
         except TemplateSyntaxError as error:
             raise _broken(self.name, error) from None
 
     @cached_property
     def _traced(self) -> Template:
-        return TracedEnvironment(self._loader, self._clock).from_string(self.source)
+        return TracedEnvironment(self.loader, self._clock).from_string(self.source)
 
     def _run(self, call: _Call) -> str:
         try:

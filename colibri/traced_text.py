@@ -10,16 +10,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, pairwise
-from typing import Any, Self, SupportsIndex, TypeAlias
+from typing import Any, Literal, Self, SupportsIndex, TypeAlias
 
 from markupsafe import escape
 
 from colibri.messages import Path
-from colibri.provenance import Span
+from colibri.provenance import Kind, Span
 
 __all__ = ["Placed", "Run", "TracedMarkup", "TracedStr", "derived", "escaped", "joined", "made_from"]
 
-Run: TypeAlias = tuple[int, str, Path, int | None]
+Run: TypeAlias = tuple[int, Kind | Literal["enter", "leave"], Path, int | None]
 """Length, kind, path, and offset into the value or None.
 
 A run of length 0 is no text but a mark of the loop whose number stands in place of the offset: "enter",
@@ -28,7 +28,10 @@ with the path of its item, or "leave".
 
 
 class Placed:
-    """Any other value that knows the path it came from."""
+    """Any other value that knows the path it came from.
+
+    Attributes of traced values start with an underscore, so that the sandbox hides them from templates.
+    """
 
     __slots__ = ()
     _path: Path
@@ -83,6 +86,11 @@ def _runs(text: str) -> list[Run]:
     if isinstance(text, TracedStr):
         return text._runs
     return [(len(text), "computed", (), None)] if text else []
+
+
+def _shortened(run: Run, start: int, stop: int) -> Run:
+    _, kind, path, offset = run
+    return stop - start, kind, path, None if offset is None else offset + start
 
 
 class TracedStr(str):
@@ -253,14 +261,14 @@ class TracedStr(str):
                 first += 1
             inside: list[Run] = []
             at, position = first, begin
-            while at < len(runs) and position < stop:
-                n, kind, path, offset = runs[at]
-                low, high = max(start, position), min(stop, position + n)
-                if low < high:
-                    inside.append(
-                        (high - low, kind, path, None if offset is None else offset + low - position)
-                    )
-                position += n
+            while start < stop and at < len(runs) and position < stop:
+                run = runs[at]
+                end = position + run[0]
+                if position < start or end > stop:
+                    inside.append(_shortened(run, max(start - position, 0), min(stop, end) - position))
+                elif run[0]:
+                    inside.append(run)
+                position = end
                 at += 1
             found.append(TracedStr(str.__getitem__(self, slice(start, stop)), inside))
         return found

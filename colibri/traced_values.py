@@ -25,8 +25,14 @@ def traced(value: Any, path: Path, kind: Kind = "value") -> Any:
 
 
 def plain(value: Any) -> Any:
-    """What a dict or list was made from, anything else itself."""
-    return value._plain if isinstance(value, TracedDict | TracedList) else value
+    """The value with every dict and list in it replaced by the one it was made from."""
+    if isinstance(value, TracedDict | TracedList):
+        return value._plain
+    if isinstance(value, dict):
+        return {key: plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(inner) for inner in value]
+    return value
 
 
 class TracedDict(Placed, dict[Any, Any]):

@@ -8,10 +8,10 @@ is missing here can lose a label but never forge one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import wraps
 from string import Formatter
-from typing import Any
+from typing import Any, TypeAlias
 
 from jinja2 import nodes, pass_eval_context
 from jinja2.filters import do_join
@@ -20,7 +20,7 @@ from jinja2.sandbox import SandboxedFormatter
 from jinja2.visitor import NodeTransformer
 
 from colibri.messages import Path
-from colibri.provenance import Segment
+from colibri.provenance import Kind, Segment
 from colibri.sandbox import ChatEnvironment, Clock, to_json
 from colibri.traced_text import Placed, Run, TracedMarkup, TracedStr, derived, escaped, joined, made_from
 from colibri.traced_values import ChangedDict, TracedDict, plain
@@ -128,37 +128,45 @@ class _Labelling(NodeTransformer):
 def segments_of(text: TracedStr, length: int) -> tuple[Segment, ...]:
     """The runs of the first `length` characters as segments, neighbours of one origin merged."""
     segments: list[Segment] = []
-    loops: list[tuple[int | None, Path]] = []
-    start = 0
-    last: tuple[int, str, Path, int | None, Path | None] | None = None
-
-    def close(end: int) -> None:
-        if last is not None and end > last[0]:
-            segments.append(Segment(last[0], end, *last[1:]))  # type: ignore[arg-type]
-
-    for n, kind, path, offset in text._runs:
-        if not n:
-            open_loops = [number for number, _ in loops]
-            if offset in open_loops:
-                del loops[open_loops.index(offset) :]
-            if kind == "enter":
-                loops.append((offset, path))
-            continue
-        scope = loops[0][1] if loops else None
-        goes_on = (
-            last is not None
-            and last[1:3] == (kind, path)
-            and last[4] == scope
-            and (offset is last[3] is None or (offset is not None and last[3] == offset - start + last[0]))
-        )
-        if not goes_on:
-            close(start)
-            last = (start, kind, path, offset, scope)
+    begin = start = 0
+    current: _Origin | None = None
+    for n, kind, path, offset, scope in _scoped(text):
+        origin = (kind, path, scope, None if offset is None else offset - start)
+        if origin != current:
+            if current is not None:
+                segments.append(_segment(begin, start, current))
+            begin, current = start, origin
         start += n
         if start >= length:
             break
-    close(min(start, length))
+    if current is not None and begin < length:
+        segments.append(_segment(begin, length, current))
     return tuple(segments)
+
+
+# Kind, path, scope, and how far the prompt is behind the value that it copies.
+_Origin: TypeAlias = tuple[Kind, Path, Path | None, int | None]
+
+
+def _segment(begin: int, end: int, origin: _Origin) -> Segment:
+    kind, path, scope, ahead = origin
+    return Segment(begin, end, kind, path, None if ahead is None else ahead + begin, scope)
+
+
+def _scoped(text: TracedStr) -> Iterator[tuple[int, Kind, Path, int | None, Path | None]]:
+    """The runs that hold text, each with the path of the item that the outermost loop was at."""
+    loops: list[tuple[int | None, Path]] = []
+    scope = None
+    for n, kind, path, offset in text._runs:
+        if kind == "enter" or kind == "leave":
+            numbers = [number for number, _ in loops]
+            if offset in numbers:
+                del loops[numbers.index(offset) :]
+            if kind == "enter":
+                loops.append((offset, path))
+            scope = loops[0][1] if loops else None
+        else:
+            yield n, kind, path, offset, scope
 
 
 def _concat(values: Iterable[Any]) -> TracedStr:
