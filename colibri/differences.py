@@ -54,8 +54,8 @@ def first_difference(left: str, right: str) -> Difference | None:
         return None
     shorter = min(len(left), len(right))
     at = next((i for i in range(shorter) if left[i] != right[i]), shorter)
-    before, _ = excerpt(left, at, after=0)
-    return Difference(at, excerpt(left, at)[0], excerpt(right, at)[0], len(before))
+    shown, column = excerpt(left, at)
+    return Difference(at, shown, excerpt(right, at)[0], column)
 
 
 def excerpt(text: str, at: int, *, before: int = _AROUND, after: int = _AROUND) -> tuple[str, int]:

@@ -105,6 +105,7 @@ class _Transition:
         self.next = family.render(evolve(self.conversation, turns=turns[:following]))
         self.places = Places(conversation)
         self.messages = template_messages(conversation)
+        self.marks = tuple(_thinking_marks(family.grammar))
 
     def step(self) -> Step:
         reply = list(self._reply())
@@ -178,22 +179,31 @@ class _Transition:
             return changed.cause, self.places.where(changed.segment.path)
         if segment is None:
             return "rewritten", Where(self.turn)
-        return self._cause_in(segment, prompt)
+        return self._cause_in(segment, prompt, at)
 
-    def _cause_in(self, segment: Segment, prompt: Prompt) -> tuple[Cause, Where]:
-        """Why a segment of an earlier prompt is not in the next one at its place."""
+    def _cause_in(self, segment: Segment, prompt: Prompt, at: int) -> tuple[Cause, Where]:
+        """Why the segment of an earlier prompt in which the texts part is not in the next one there."""
         turn = self._turn_of(segment, prompt)
         where = self.places.where(segment.path) if segment.kind == "value" else Where(turn)
         if turn is not None and self._drops_reasoning(turn):
             return "reasoning", Where(turn, self._reasoning(turn))
-        text = prompt.text[segment.start : segment.end]
-        if segment.kind == "format" and any(mark in text for mark in _thinking_marks(self.family.grammar)):
+        if segment.kind == "format" and self._at_thinking_mark(prompt, at):
             return "thinking_block", where
         if segment.kind == "value" and self._only_stripped(segment, prompt):
             return "stripped", where
-        if text.strip() and text in self.next.text[segment.start :]:
-            return "moved", where
+        text = prompt.text[segment.start : segment.end]
+        if text.strip() and text in self.next.text[at:]:
+            return "moved", where if segment.kind == "value" else Where()
         return "rewritten", where
+
+    def _at_thinking_mark(self, prompt: Prompt, at: int) -> bool:
+        """Whether the texts part in what a cue says about thinking, or in a mark around reasoning."""
+        cue = prompt.text.rfind(self.family.grammar.cue) if prompt is self.asked else -1
+        if 0 <= cue <= at:
+            return any(mark in prompt.text[cue:] for mark in self.marks)
+        return any(
+            _stands_at(mark, text, at) for mark in self.marks for text in (prompt.text, self.next.text)
+        )
 
     def _turn_of(self, segment: Segment, prompt: Prompt) -> int | None:
         """The turn that a segment belongs to; a generation cue belongs to the reply behind it."""
@@ -292,6 +302,11 @@ def _skip(text: str, at: int) -> int:
     while text[at : at + 1].isspace():
         at += 1
     return at
+
+
+def _stands_at(mark: str, text: str, at: int) -> bool:
+    """Whether the character at `at` is one of `mark`."""
+    return mark in text[max(at - len(mark) + 1, 0) : at + len(mark)]
 
 
 def _thinking_marks(grammar: Grammar) -> Iterable[str]:

@@ -8,7 +8,8 @@ In a plugin's tests::
 
 gives snapshots of the built-in corpus (needs pytest and syrupy; exact bytes, one readable file a case),
 and the laws every family must hold: prompts are pure and fully accounted for, what a prompt says an
-assistant wrote is read back as what it was, and reading does not depend on how the text is cut.
+assistant wrote is read back as what it was, reading does not depend on how the text is cut, and prompts
+start with the ones before as far as the family says so.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from colibri.events import Event, ToolCallStart
 from colibri.family import Family, ParserLike, Prompt
 from colibri.registry import load
 from colibri.reply import Reply, ReplyCall, fold, join
+from colibri.stability import stability
 
 __all__ = ["Written", "cuts", "family_suite", "read", "written"]
 
@@ -158,6 +160,9 @@ def family_suite(family: str | Family, *, conversations: Mapping[str, Conversati
             except ColibriError:
                 return
             assert with_cue.startswith(subject.render(cases[case], cue=False).text)
+
+        def test_prefix_stability_is_as_said(self) -> None:
+            assert subject.features.prefix_stable == stability(subject)
 
         @each_reply
         def test_a_written_reply_is_read_back(self, case: str) -> None:

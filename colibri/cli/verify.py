@@ -64,7 +64,7 @@ def command(ctx: click.Context, path: str, family: str | None, as_json: bool) ->
 @contextmanager
 def _shown(items: Sequence[_Item], what: str, *, quiet: bool) -> Iterator[Iterable[_Item]]:
     """The items, with a bar on stderr of how many are done if it is a terminal."""
-    if quiet or not sys.stderr.isatty():
+    if quiet or not stderr_is_terminal():
         yield items
         return
     from rich.console import Console
@@ -72,6 +72,11 @@ def _shown(items: Sequence[_Item], what: str, *, quiet: bool) -> Iterator[Iterab
 
     with Progress(console=Console(stderr=True), transient=True) as bars:
         yield bars.track(items, description=what)
+
+
+def stderr_is_terminal() -> bool:
+    """Whether somebody watches stderr."""
+    return sys.stderr.isatty()
 
 
 def _show(failed: Sequence[Mismatch]) -> None:
