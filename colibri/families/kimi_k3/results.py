@@ -45,4 +45,4 @@ def _named(run: list[tuple[int, Message]], calls: list[Mapping[str, Any]]) -> It
                 "this result answers no call of the turn before and names no tool; give it the call's id",
                 where=Where(turn=number),
             )
-        yield {**message, "tool_name": name, "tool_index": place + 1}
+        yield message | {"tool_name": name, "tool_index": place + 1}
