@@ -21,101 +21,114 @@ from colibri.spec import (
 
 __all__ = ["network"]
 
+Config = Mapping[str, Any]
 
-def network(config: Mapping[str, Any], tensors: Mapping[str, TensorLike]) -> ArchSpec:
+# What the two formats call the weights of layer {i} and those outside the layers.
+_GGUF = {
+    "norm1": "blk.{i}.attn_norm.weight",
+    "q": "blk.{i}.attn_q.weight",
+    "k": "blk.{i}.attn_k.weight",
+    "v": "blk.{i}.attn_v.weight",
+    "o": "blk.{i}.attn_output.weight",
+    "norm2": "blk.{i}.ffn_norm.weight",
+    "gate": "blk.{i}.ffn_gate.weight",
+    "up": "blk.{i}.ffn_up.weight",
+    "down": "blk.{i}.ffn_down.weight",
+    "embedding": "token_embd.weight",
+    "final_norm": "output_norm.weight",
+    "head": "output.weight",
+}
+_HF = {
+    "norm1": "model.layers.{i}.input_layernorm.weight",
+    "q": "model.layers.{i}.self_attn.q_proj.weight",
+    "k": "model.layers.{i}.self_attn.k_proj.weight",
+    "v": "model.layers.{i}.self_attn.v_proj.weight",
+    "o": "model.layers.{i}.self_attn.o_proj.weight",
+    "norm2": "model.layers.{i}.post_attention_layernorm.weight",
+    "gate": "model.layers.{i}.mlp.gate_proj.weight",
+    "up": "model.layers.{i}.mlp.up_proj.weight",
+    "down": "model.layers.{i}.mlp.down_proj.weight",
+    "embedding": "model.embed_tokens.weight",
+    "final_norm": "model.norm.weight",
+    "head": "lm_head.weight",
+}
+# What the two formats call the numbers.
+_GGUF_KEYS = {
+    "hidden": "llama.embedding_length",
+    "vocab": "llama.vocab_size",
+    "context": "llama.context_length",
+    "layers": "llama.block_count",
+    "heads": "llama.attention.head_count",
+    "kv_heads": "llama.attention.head_count_kv",
+    "head_dim": "llama.attention.key_length",
+    "width": "llama.feed_forward_length",
+    "eps": "llama.attention.layer_norm_rms_epsilon",
+}
+_HF_KEYS = {
+    "hidden": "hidden_size",
+    "vocab": "vocab_size",
+    "context": "max_position_embeddings",
+    "layers": "num_hidden_layers",
+    "heads": "num_attention_heads",
+    "kv_heads": "num_key_value_heads",
+    "head_dim": "head_dim",
+    "width": "intermediate_size",
+    "eps": "rms_norm_eps",
+}
+
+
+def network(config: Config, tensors: Mapping[str, TensorLike]) -> ArchSpec:
     """The description that the engine executes; `tensors` maps names to shapes and dtypes.
 
     Raises:
         SpecError: a configuration key is missing, or changes the maths in a way that is not supported.
     """
-    return _from_gguf(config, tensors) if "general.architecture" in config else _from_hf(config, tensors)
+    gguf = "general.architecture" in config
+    names, keys = (_GGUF, _GGUF_KEYS) if gguf else (_HF, _HF_KEYS)
+    hidden, heads = integer(config, keys["hidden"]), integer(config, keys["heads"])
+    head_dim = integer(config, keys["head_dim"], hidden // heads)
+    rope = _gguf_rope(config, head_dim) if gguf else _hf_rope(config, head_dim)
+    eps = number(config, keys["eps"])
 
-
-def _from_gguf(config: Mapping[str, Any], tensors: Mapping[str, TensorLike]) -> ArchSpec:
-    require(config, "llama.rope.scaling.type", "none", None)
-    hidden = integer(config, "llama.embedding_length")
-    heads = integer(config, "llama.attention.head_count")
-    head_dim = integer(config, "llama.attention.key_length", hidden // heads)
-    require(config, "llama.attention.value_length", head_dim)
-    eps = number(config, "llama.attention.layer_norm_rms_epsilon")
-    # GGUF files of llama hold q and k with interleaved rope pairs.
-    rope = Rope(
-        "interleaved",
-        number(config, "llama.rope.freq_base", 10000.0),
-        integer(config, "llama.rope.dimension_count", head_dim),
-    )
-    layers = tuple(
-        Layer(
-            norm1=Norm(f"blk.{index}.attn_norm.weight", eps),
+    def layer(index: int) -> Layer:
+        own = {part: name.format(i=index) for part, name in names.items()}
+        return Layer(
+            norm1=Norm(own["norm1"], eps),
             mixer=GQA(
-                q=f"blk.{index}.attn_q.weight",
-                k=f"blk.{index}.attn_k.weight",
-                v=f"blk.{index}.attn_v.weight",
-                o=f"blk.{index}.attn_output.weight",
+                q=own["q"],
+                k=own["k"],
+                v=own["v"],
+                o=own["o"],
                 heads=heads,
-                kv_heads=integer(config, "llama.attention.head_count_kv", heads),
+                kv_heads=integer(config, keys["kv_heads"], heads),
                 head_dim=head_dim,
                 rope=rope,
             ),
-            norm2=Norm(f"blk.{index}.ffn_norm.weight", eps),
-            ffn=GLU(
-                gate=f"blk.{index}.ffn_gate.weight",
-                up=f"blk.{index}.ffn_up.weight",
-                down=f"blk.{index}.ffn_down.weight",
-                width=integer(config, "llama.feed_forward_length"),
-            ),
+            norm2=Norm(own["norm2"], eps),
+            ffn=GLU(own["gate"], own["up"], own["down"], integer(config, keys["width"])),
         )
-        for index in range(integer(config, "llama.block_count"))
-    )
+
     return ArchSpec(
         hidden=hidden,
-        vocab=integer(config, "llama.vocab_size"),
-        context=integer(config, "llama.context_length"),
-        embedding="token_embd.weight",
-        layers=layers,
-        final_norm=Norm("output_norm.weight", eps),
-        head="output.weight" if "output.weight" in tensors else "token_embd.weight",
+        vocab=integer(config, keys["vocab"]),
+        context=integer(config, keys["context"]),
+        embedding=names["embedding"],
+        layers=tuple(layer(index) for index in range(integer(config, keys["layers"]))),
+        final_norm=Norm(names["final_norm"], eps),
+        head=names["head"] if names["head"] in tensors else names["embedding"],
     )
 
 
-def _from_hf(config: Mapping[str, Any], tensors: Mapping[str, TensorLike]) -> ArchSpec:
+def _gguf_rope(config: Config, head_dim: int) -> Rope:
+    require(config, "llama.rope.scaling.type", "none", None)
+    require(config, "llama.attention.value_length", head_dim)
+    theta = number(config, "llama.rope.freq_base", 10000.0)
+    # GGUF files of llama hold q and k with interleaved rope pairs.
+    return Rope("interleaved", theta, integer(config, "llama.rope.dimension_count", head_dim))
+
+
+def _hf_rope(config: Config, head_dim: int) -> Rope:
     require(config, "hidden_act", "silu")
     require(config, "attention_bias", False)
     require(config, "mlp_bias", False)
-    hidden = integer(config, "hidden_size")
-    heads = integer(config, "num_attention_heads")
-    head_dim = integer(config, "head_dim", hidden // heads)
-    eps = number(config, "rms_norm_eps")
-    rope = Rope("half", rope_theta(config, 10000.0), head_dim)
-    layers = tuple(
-        Layer(
-            norm1=Norm(f"model.layers.{index}.input_layernorm.weight", eps),
-            mixer=GQA(
-                q=f"model.layers.{index}.self_attn.q_proj.weight",
-                k=f"model.layers.{index}.self_attn.k_proj.weight",
-                v=f"model.layers.{index}.self_attn.v_proj.weight",
-                o=f"model.layers.{index}.self_attn.o_proj.weight",
-                heads=heads,
-                kv_heads=integer(config, "num_key_value_heads", heads),
-                head_dim=head_dim,
-                rope=rope,
-            ),
-            norm2=Norm(f"model.layers.{index}.post_attention_layernorm.weight", eps),
-            ffn=GLU(
-                gate=f"model.layers.{index}.mlp.gate_proj.weight",
-                up=f"model.layers.{index}.mlp.up_proj.weight",
-                down=f"model.layers.{index}.mlp.down_proj.weight",
-                width=integer(config, "intermediate_size"),
-            ),
-        )
-        for index in range(integer(config, "num_hidden_layers"))
-    )
-    return ArchSpec(
-        hidden=hidden,
-        vocab=integer(config, "vocab_size"),
-        context=integer(config, "max_position_embeddings"),
-        embedding="model.embed_tokens.weight",
-        layers=layers,
-        final_norm=Norm("model.norm.weight", eps),
-        head="lm_head.weight" if "lm_head.weight" in tensors else "model.embed_tokens.weight",
-    )
+    return Rope("half", rope_theta(config, 10000.0), head_dim)
