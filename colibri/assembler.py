@@ -29,8 +29,8 @@ from colibri.events import (
     ToolCallStart,
 )
 from colibri.salvage import lead_name, salvaged
-from colibri.scanner import Put
 from colibri.schema import Schema
+from colibri.sink import Put
 from colibri.states import State
 
 __all__ = ["Assembler"]

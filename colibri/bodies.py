@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from colibri.calls import Call
+from colibri.events import ToolCallDelta
 from colibri.schema import is_json
 from colibri.states import WORD_LIMIT
 
@@ -31,6 +32,13 @@ class _Follower:
         self._string = False
         self._escaped = False
         self.closed = False
+
+    def all_string(self, text: str) -> bool:
+        """Whether the text lies in a string that it does not end; it then needs no following."""
+        if not self._string or self._escaped:
+            return False
+        match = _INSIDE.match(text)
+        return match is not None and match.end() == len(text)
 
     def take(self, text: str, at: int) -> int:
         """The index behind the closing bracket, or the end of the text when it is still open."""
@@ -83,6 +91,8 @@ class ArgumentsReader:
 
     def take(self, text: str, start: int, end: int) -> None:
         """See `Reader`."""
+        if self.take_string(text, start, end):
+            return
         at = 0
         if not self._texts and not self._foreign:
             at = len(text) - len(text.lstrip(_BLANK))
@@ -91,6 +101,14 @@ class ArgumentsReader:
         if not self._foreign:
             at = self.pass_on(text, at, start)
         self._call.frame("skipped", start + at, end)
+
+    def take_string(self, text: str, start: int, end: int) -> bool:
+        """Take the text if, as nearly always, it lies in a string that it does not end."""
+        if self._call.index is None or not self._follower.all_string(text):
+            return False
+        self._texts.append(text)
+        self._call.events.append(ToolCallDelta(self._call.index, text, start, end))
+        return True
 
     def pass_on(self, text: str, at: int, start: int) -> int:
         """Give what belongs to the object from index `at` on; returns where it ends."""
@@ -131,6 +149,7 @@ class CallReader:
         self._then: Callable[[int], None] = self._after_key
         self._follower = _Follower()
         self._arguments: ArgumentsReader | None = None
+        self._inside: ArgumentsReader | None = None
         self._packed: bool | None = None
         self._start = self._framed = 0
         call.body = self
@@ -146,6 +165,8 @@ class CallReader:
 
     def take(self, text: str, start: int, end: int) -> None:
         """See `Reader`."""
+        if self._inside and self._inside.take_string(text, start, end):
+            return
         self._start, self._framed = start, 0
         at = 0
         while at < len(text):
@@ -201,7 +222,7 @@ class CallReader:
                 self._collect(self._name if self._key == "name" else self._after_value)
             return at + 1
         if character == "{" and arguments:
-            self._arguments = ArgumentsReader(self._call)
+            self._arguments = self._inside = ArgumentsReader(self._call)
             self._step = self._in_arguments
             return at
         if arguments and character != "n":
@@ -218,6 +239,7 @@ class CallReader:
         if self._arguments is not None:
             at = self._framed = self._arguments.pass_on(text, at, self._start)
             if self._arguments.closed:
+                self._inside = None
                 self._step = self._before_key
         return at
 

@@ -17,7 +17,8 @@ from attrs import field, frozen
 
 from colibri.automaton import Node, automaton, lone_characters
 from colibri.errors import FamilyFileError
-from colibri.scanner import Scanner, Silence
+from colibri.scanner import Scanner
+from colibri.sink import Silence
 from colibri.states import LOOK, MARK_LIMIT, SLOTS, WIRES, Mark, State
 from colibri.tables import Table
 

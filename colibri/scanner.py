@@ -8,72 +8,18 @@ reply is cut.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
-from typing import Protocol, TypeAlias
+from collections.abc import Iterable, Mapping
+from typing import TypeAlias
 
-from colibri.automaton import Edge, Node
+from colibri.automaton import Edge, Node, Search
+from colibri.sink import Sink
 from colibri.states import LOOK
 from colibri.steps import Observer, Step
 
-__all__ = ["Put", "Scanner", "Silence", "Sink"]
-
-Put: TypeAlias = Callable[[str, int, int], None]
-"""Takes text of one state: the text, and its start and end in characters of the raw reply."""
+__all__ = ["Scanner"]
 
 _BLANK = re.compile(r"[ \t\r\n]*")
 _LONE = re.compile("[\udc00-\udcff]")
-
-
-class Sink(Protocol):
-    """What the scanner reports to, mark by mark, in the order of the text."""
-
-    def enter(self, node: Node, at: int) -> Put:
-        """A state begins at raw offset `at`; gives the taker of its text."""
-        ...
-
-    def leave(self, node: Node, at: int) -> None:
-        """A state's text is over."""
-        ...
-
-    def frame(self, kind: str, start: int, end: int) -> None:
-        """Layout, a header, or a mark that the end of the reply cut."""
-        ...
-
-    def mark(self, edge: Edge, start: int, end: int) -> None:
-        """A mark that counts; the state it leads to is entered next."""
-        ...
-
-    def word(self, node: Node, text: str, *, whole: bool, reasoning: bool, declared: bool) -> bool | None:
-        """Whether `text` may be the name or key of state `node`; None when it may still become one.
-
-        whole: nothing can be added to it. reasoning: it stands inside open reasoning. declared: only a
-        declared name will do.
-        """
-        ...
-
-
-class Silence:
-    """A sink that wants to know nothing."""
-
-    def enter(self, node: Node, at: int) -> Put:
-        """See `Sink`."""
-        return self.frame_text
-
-    def frame_text(self, text: str, start: int, end: int) -> None:
-        """Drop the text."""
-
-    def leave(self, node: Node, at: int) -> None:
-        """See `Sink`."""
-
-    def frame(self, kind: str, start: int, end: int) -> None:
-        """See `Sink`."""
-
-    def mark(self, edge: Edge, start: int, end: int) -> None:
-        """See `Sink`."""
-
-    def word(self, node: Node, text: str, *, whole: bool, reasoning: bool, declared: bool) -> bool | None:
-        """See `Sink`."""
-        return None
 
 
 class _Verdict:
@@ -113,6 +59,7 @@ class Scanner:
         self._quote = ""
         self._depth = 0
         self._simple = node.plain
+        self._inside: Search | None = None
         self._put = sink.enter(node, 0)
 
     def feed(self, text: str, *, lone: bool = False) -> None:
@@ -121,15 +68,23 @@ class Scanner:
         `text` is not empty.
         """
         buffer = self.held + text if self.held else text
-        if self._simple and not lone and not self._wide:
+        if lone or self._wide:
+            all_text = False
+        elif self._simple:
             node = self.node
-            if node.search(buffer) is None and buffer[-1] not in node.tail_ends:
-                start = self.base
-                self.base = end = start + len(buffer)
-                self.held = ""
-                self._put(buffer, start, end)
-                return
-        self._run(buffer, None)
+            all_text = node.search(buffer) is None and buffer[-1] not in node.tail_ends
+        elif self._inside is not None:
+            match = self._inside(buffer)
+            all_text = match is not None and match.end() == len(buffer)
+        else:
+            all_text = False
+        if all_text:
+            start = self.base
+            self.base = end = start + len(buffer)
+            self.held = ""
+            self._put(buffer, start, end)
+        else:
+            self._run(buffer, None)
 
     def finish(self, reason: str) -> None:
         """The reply is over: `reason` is "stop" or "length". What is still held finds its meaning."""
@@ -169,6 +124,7 @@ class Scanner:
         self.held = buffer[at:]
         self._measure(self.held)
         self._simple = self.node.plain and not self._after
+        self._inside = self.node.string_ends[self._quote] if len(self._quote) == 1 else None
         if self._observer and self.held and reason is None:
             self._observer(Step("held", self.base, self._raw(len(self.held)), self.node.name))
 

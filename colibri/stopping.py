@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from colibri.automaton import Edge, Node, automaton
-from colibri.scanner import Put, Scanner
+from colibri.scanner import Scanner
+from colibri.sink import Put
 from colibri.states import LOOK, Mark, State
 
 __all__ = ["StopFilter"]

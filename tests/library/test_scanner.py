@@ -7,7 +7,8 @@ import pytest
 from colibri.automaton import Edge, Node
 from colibri.grammar import load_grammar
 from colibri.parser import Parser
-from colibri.scanner import Put, Scanner
+from colibri.scanner import Scanner
+from colibri.sink import Put
 from colibri.steps import Step
 
 from .replies import grammar, tools
