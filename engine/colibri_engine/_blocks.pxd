@@ -35,7 +35,6 @@ cdef Quantise quantise_args(Program program, Acts acts)
 
 cdef int add_embedding(Program program, str name, float *x) except -1
 cdef int add_norm(Program program, norm, float *x, Acts acts, int flags) except -1
-cdef int add_quantise(Program program, Acts acts) except -1
 cdef int add_linear(
     Program program, Acts acts, list matrices, list outs, int64_t ldo, int flags
 ) except -1

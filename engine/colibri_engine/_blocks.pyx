@@ -28,21 +28,6 @@ cdef void finish(const Quantise *to, int64_t row) noexcept nogil:
         )
 
 
-cdef void run_quantise(void *args, void *batch, int64_t chunk, int thread) noexcept nogil:
-    cdef int64_t row
-    for row in range(chunk * ROWS, last(chunk, (<Batch *>batch).rows)):
-        finish(<Quantise *>args, row)
-
-
-cdef int add_quantise(Program program, Acts acts) except -1:
-    """Make activations that an operation wrote as f32 ready for products."""
-    if not acts.quantised:
-        return 0
-    cdef Quantise *args = <Quantise *>program.args(sizeof(Quantise))
-    args[0] = quantise_args(program, acts)
-    return program.add(row_chunks, run_quantise, args, PLAIN)
-
-
 cdef struct Embedding:
     const ck_matrix *matrix
     float *x

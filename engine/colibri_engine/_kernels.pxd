@@ -4,6 +4,9 @@ from ._memory cimport Memory
 
 
 cdef extern from "ck.h" nogil:
+    enum:
+        CK_LANES, CK_SPAN
+
     ctypedef struct ck_matrix:
         int32_t dtype
         int64_t rows
@@ -32,11 +35,11 @@ cdef extern from "ck.h" nogil:
             float *x, int64_t heads, int64_t dim, int64_t dims, int interleaved, const float *angles
         ) noexcept nogil
         void (*attend)(
-            const float *q, const float *k, const float *v, int64_t dim, int64_t n, float scale,
-            float *scores, float *out,
+            const float *q, const float *k, const float *v, int64_t dim, int64_t n, float scale, float *part
         ) noexcept nogil
+        void (*combine)(float *parts, int64_t n, int64_t dim, float *out) noexcept nogil
         void (*swiglu)(const float *gate, const float *up, int64_t cols, float *y) noexcept nogil
-        float (*softmax)(float *x, int64_t n) noexcept nogil
+        float (*softmax)(float *x, int64_t n, float *top) noexcept nogil
         double (*logsumexp)(const float *x, int64_t n) noexcept nogil
 
 

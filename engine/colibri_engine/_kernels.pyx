@@ -162,13 +162,19 @@ def rope(const float[:, ::1] x, const float[:, ::1] angles, *, bint interleaved,
 
 def attend(const float[::1] q, const float[:, ::1] k, const float[:, ::1] v, int64_t n, float scale, *, cpu=None):
     """Attention of one head over the first n of k's and v's rows, whose number is a multiple of 8."""
+    cdef const ck_kernels *kernel = kernels(cpu)
+    cdef int64_t dim = q.shape[0], spans = (n + CK_SPAN - 1) // CK_SPAN, i, at
     if k.shape[0] % 8 or not 0 < n <= k.shape[0] or k.shape[0] != v.shape[0]:
         raise ValueError("k and v need the same multiple of 8 rows, n of which are used")
-    cdef Memory scores = Memory(k.shape[0] * 4)
-    cdef bytearray out = bytearray(q.shape[0] * 4)
-    kernels(cpu).attend(
-        &q[0], &k[0, 0], &v[0, 0], q.shape[0], n, scale, <float *>scores.at, <float *><char *>out
-    )
+    cdef Memory parts = Memory(spans * (dim + CK_LANES) * sizeof(float))
+    cdef bytearray out = bytearray(dim * 4)
+    for i in range(spans):
+        at = i * CK_SPAN
+        kernel.attend(
+            &q[0], &k[at, 0], &v[at, 0], dim, min(n - at, CK_SPAN), scale,
+            <float *>parts.at + i * (dim + CK_LANES),
+        )
+    kernel.combine(<float *>parts.at, spans, dim, <float *><char *>out)
     return memoryview(out).cast("f")
 
 
@@ -182,7 +188,8 @@ def swiglu(const float[::1] gate, const float[::1] up, *, cpu=None):
 def softmax(const float[::1] x, *, cpu=None):
     """exp(x - max(x)) and its sum."""
     cdef bytearray out = bytearray(memoryview(x).cast("B"))
-    total = kernels(cpu).softmax(<float *><char *>out, x.shape[0])
+    cdef float top
+    total = kernels(cpu).softmax(<float *><char *>out, x.shape[0], &top)
     return memoryview(out).cast("f"), total
 
 

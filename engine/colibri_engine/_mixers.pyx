@@ -8,8 +8,8 @@ from libc.math cimport cos, sin
 from libc.stdint cimport int64_t
 from libc.string cimport memcpy
 
-from ._blocks cimport ADD, PLAIN, POLL, ROWS, Quantise, add_linear, add_norm, add_quantise, row_chunks
-from ._kernels cimport Matrix, ck_kernels
+from ._blocks cimport ADD, PLAIN, POLL, ROWS, Quantise, add_linear, add_norm, finish, quantise_args, row_chunks
+from ._kernels cimport CK_LANES, CK_SPAN, Matrix, ck_kernels
 from ._program cimport Acts, Batch, Program
 
 
@@ -53,7 +53,7 @@ cdef struct Gqa:
     const ck_kernels *k
     Quantise out
     float *qkv
-    float *scores
+    float *parts
     const float *angles
     const float *q_norm
     const float *k_norm
@@ -70,6 +70,8 @@ cdef struct Gqa:
     int64_t room
     int64_t keys
     int64_t values
+    int64_t spans
+    int64_t most
 
 
 cdef void clamp(float *x, int64_t n, float limit) noexcept nogil:
@@ -102,25 +104,51 @@ cdef void run_place(void *args, void *batch, int64_t chunk, int thread) noexcept
             memcpy(<float *>(rows.states[row] + to.values) + at, k + keys + h * to.dim, to.dim * sizeof(float))
 
 
+cdef float *parts_of(const Gqa *to, int64_t row, int64_t head) noexcept nogil:
+    return to.parts + (row * to.heads + head) * to.most * (to.dim + CK_LANES)
+
+
 cdef int64_t attend_chunks(void *args, void *batch) noexcept nogil:
-    return (<Gqa *>args).heads * row_chunks(args, batch)
+    """A few rows, one span of positions, and the query heads that share a KV head."""
+    cdef Gqa *to = <Gqa *>args
+    cdef Batch *rows = <Batch *>batch
+    cdef int64_t row
+    to.spans = 0
+    for row in range(rows.rows):
+        to.spans = max(to.spans, rows.positions[row] // CK_SPAN + 1)
+    return to.kv_heads * to.spans * row_chunks(args, batch)
 
 
 cdef void run_attend(void *args, void *batch, int64_t chunk, int thread) noexcept nogil:
-    """A few rows of one head; neighbouring chunks share a head, whose keys stay in cache."""
+    """Neighbouring chunks share keys and values, which stay in cache."""
     cdef Gqa *to = <Gqa *>args
     cdef Batch *rows = <Batch *>batch
-    cdef int64_t chunks = row_chunks(args, batch), head = chunk // chunks, row, kv
-    kv = head // (to.heads // to.kv_heads) * to.room * to.dim
+    cdef int64_t chunks = row_chunks(args, batch), group = to.heads // to.kv_heads
+    cdef int64_t kv = chunk // (chunks * to.spans), span = chunk // chunks % to.spans
+    cdef int64_t start = span * CK_SPAN, at = (kv * to.room + start) * to.dim, row, head
     chunk %= chunks
     for row in range(chunk * ROWS, min((chunk + 1) * ROWS, rows.rows)):
-        to.k.attend(
-            to.qkv + row * to.width + head * to.dim,
-            <float *>(rows.states[row] + to.keys) + kv,
-            <float *>(rows.states[row] + to.values) + kv,
-            to.dim, rows.positions[row] + 1, to.scale,
-            to.scores + thread * to.room, to.out.acts.f + (row * to.heads + head) * to.dim,
-        )
+        for head in range(kv * group, (kv + 1) * group if rows.positions[row] >= start else 0):
+            to.k.attend(
+                to.qkv + row * to.width + head * to.dim,
+                <float *>(rows.states[row] + to.keys) + at,
+                <float *>(rows.states[row] + to.values) + at,
+                to.dim, min(rows.positions[row] + 1 - start, CK_SPAN), to.scale,
+                parts_of(to, row, head) + span * (to.dim + CK_LANES),
+            )
+
+
+cdef void run_combine(void *args, void *batch, int64_t chunk, int thread) noexcept nogil:
+    cdef Gqa *to = <Gqa *>args
+    cdef Batch *rows = <Batch *>batch
+    cdef int64_t row, head
+    for row in range(chunk * ROWS, min((chunk + 1) * ROWS, rows.rows)):
+        for head in range(to.heads):
+            to.k.combine(
+                parts_of(to, row, head), rows.positions[row] // CK_SPAN + 1, to.dim,
+                to.out.acts.f + (row * to.heads + head) * to.dim,
+            )
+        finish(&to.out, row)
 
 
 cdef int add_gqa(Program program, spec, norm, float *x) except -1:
@@ -136,10 +164,11 @@ cdef int add_gqa(Program program, spec, norm, float *x) except -1:
     to.width = (to.heads + 2 * to.kv_heads) * to.dim
     to.room = (program.context + 7) // 8 * 8
     to.qkv = program.buffer("qkv", to.width)
-    to.scores = <float *>program.scratch(to.room * sizeof(float))
+    to.most = (program.context + CK_SPAN - 1) // CK_SPAN
+    to.parts = program.buffer("attention", to.heads * to.most * (to.dim + CK_LANES))
     to.keys = program.plane(to.kv_heads, to.dim * sizeof(float))
     to.values = program.plane(to.kv_heads, to.dim * sizeof(float))
-    to.out.acts = mixed.c
+    to.out = quantise_args(program, mixed)
     if spec.qk_norm is not None:
         to.q_norm, to.q_eps = program.vector(spec.qk_norm.q.weight), spec.qk_norm.q.eps
         to.k_norm, to.k_eps = program.vector(spec.qk_norm.k.weight), spec.qk_norm.k.eps
@@ -149,5 +178,5 @@ cdef int add_gqa(Program program, spec, norm, float *x) except -1:
     add_linear(program, inner, [q, k, v], [<size_t>to.qkv, queries, keys], to.width, PLAIN)
     program.add(row_chunks, run_place, to, PLAIN)
     program.add(attend_chunks, run_attend, to, PLAIN)
-    add_quantise(program, mixed)
+    program.add(row_chunks, run_combine, to, PLAIN)
     return add_linear(program, mixed, [o], [<size_t>x], o.c.rows, ADD)

@@ -44,7 +44,7 @@ cdef struct Moe:
 cdef void choose(Moe *to, float *scores, int32_t *chosen, float *weights) noexcept nogil:
     """The experts with the highest scores, ties to the lower one, ascending, and their softmax weights."""
     cdef int64_t e, i, found = 0, lowest
-    cdef float total
+    cdef float total, top
     for e in range(to.experts):
         if found < to.top_k:
             chosen[found] = e
@@ -58,7 +58,7 @@ cdef void choose(Moe *to, float *scores, int32_t *chosen, float *weights) noexce
             for i in range(lowest, to.top_k - 1):
                 chosen[i] = chosen[i + 1]
             chosen[to.top_k - 1] = e
-    total = to.k.softmax(scores, to.experts)
+    total = to.k.softmax(scores, to.experts, &top)
     if to.renormalise:
         total = 0
         for i in range(to.top_k):

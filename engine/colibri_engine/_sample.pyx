@@ -189,7 +189,7 @@ cdef class Sampler:
             return <uint32_t>self.keys[n - 1]
         for i in range(n):
             self.work[i] = (self.work[i] - top) / <float>self.temperature
-        self.k.softmax(self.work, n)
+        self.k.softmax(self.work, n, &top)
         for i in range(n):
             total += self.work[i]
         for i in range(n):

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from attrs import evolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -79,6 +80,24 @@ def test_logits_do_not_depend_on_schedule_or_threads(name, seed, threads):
         for logits, row in zip(np.asarray(got), wanted, strict=True):
             index, position = rows[row]
             np.testing.assert_array_equal(logits, want[index][position])
+
+
+def test_long_sequences_do_not_depend_on_chunks_or_threads():
+    spec, source = network("llama-blocks")
+    tokens = np.random.default_rng(2).integers(0, VOCAB, 300).tolist()
+    results = []
+    for chunk, threads in ((128, 1), (37, 3), (1, 2)):
+        executor = Executor(evolve(spec, context=300), source, context=300, threads=threads, max_wanted=128)
+        state = executor.new_state()
+        rows = []
+        for at in range(0, 300, chunk):
+            n = min(chunk, 300 - at)
+            got = executor.run(tokens[at : at + n], range(at, at + n), [state] * n, range(n))
+            rows.append(np.array(got))
+        results.append(np.concatenate(rows))
+    np.testing.assert_array_equal(results[1], results[0])
+    np.testing.assert_array_equal(results[2], results[0])
+    np.testing.assert_array_equal(twin.Network(spec, source).logits(tokens[:140])[-5:], results[0][135:140])
 
 
 def test_a_copied_prefix_gives_the_same_logits():

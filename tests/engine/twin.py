@@ -144,9 +144,17 @@ def softmax(x: Array) -> tuple[Array, np.float32]:
 
 
 def attend(q: Array, k: Array, v: Array, scale: float) -> Array:
-    """Attention of one head over all of k's rows."""
-    weights, total = softmax(by_lane(q * k) * F32(scale))
-    return in_order(weights[:, None] * v) * (F32(1) / total)
+    """Attention of one head over all of k's rows, in spans of 128 that are folded in order."""
+    total, values, top = F32(0), np.zeros_like(q), F32(0)
+    for start in range(0, len(k), 128):
+        scores = by_lane(q * k[start : start + 128]) * F32(scale)
+        weights, part = softmax(scores)
+        highest = max(top, scores.max()) if start else scores.max()
+        old = exp(np.atleast_1d(top - highest))[0] if start else F32(0)
+        new = exp(np.atleast_1d(scores.max() - highest))[0]
+        values = values * old + in_order(weights[:, None] * v[start : start + 128]) * new
+        total, top = total * old + part * new, highest
+    return values * (F32(1) / total)
 
 
 def swiglu(gate: Array, up: Array) -> Array:

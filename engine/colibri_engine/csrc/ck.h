@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 enum { CK_F32, CK_F16, CK_BF16, CK_Q8_0, CK_Q4_0, CK_Q4_1 };
-enum { CK_LANES = 8, CK_BLOCK = 32 };
+enum { CK_LANES = 8, CK_BLOCK = 32, CK_SPAN = 128 };
 
 /* Weights [rows, cols] in their stored encoding, eight rows interleaved (a group) so that one vector
  * lane computes one output. The last group is padded with zero rows. Layouts are in ck_pack.h. */
@@ -49,15 +49,19 @@ typedef struct {
     /* Turn `heads` heads of `dim` channels; angles: [dims/2][2] = cos, sin of each channel pair. */
     void (*rope)(float *x, int64_t heads, int64_t dim, int64_t dims, int interleaved, const float *angles);
 
-    /* Softmax attention of one head over n positions; k, v: [n rounded up to 8][dim], scores: as long. */
+    /* Softmax attention of one head over n <= CK_SPAN positions, not normalised: part = sum of
+     * exp(score - max) * v [dim], then max, then the sum of exp(score - max). k, v: [n up to 8][dim]. */
     void (*attend)(const float *q, const float *k, const float *v, int64_t dim, int64_t n, float scale,
-                   float *scores, float *out);
+                   float *part);
+
+    /* out [dim] = attention over all spans, from their parts [n][dim + CK_LANES], folded in order. */
+    void (*combine)(float *parts, int64_t n, int64_t dim, float *out);
 
     /* y = silu(gate) * up. */
     void (*swiglu)(const float *gate, const float *up, int64_t cols, float *y);
 
-    /* x = exp(x - max(x)), any n; returns the sum. */
-    float (*softmax)(float *x, int64_t n);
+    /* x = exp(x - max(x)), any n; returns the sum, and the maximum in *top. */
+    float (*softmax)(float *x, int64_t n, float *top);
 
     /* log(sum(exp(x))) with an f64 sum, any n; NaN or infinite when a value is. */
     double (*logsumexp)(const float *x, int64_t n);

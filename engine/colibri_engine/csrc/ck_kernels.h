@@ -28,7 +28,8 @@ typedef struct {
 } ck_tile_rows;
 
 #define CK_TABLE(level) \
-    {level, CK(quantize), CK(matmul), CK(rmsnorm), CK(rope), CK(attend), CK(swiglu), CK(softmax), CK(logsumexp)}
+    {level, CK(quantize), CK(matmul), CK(rmsnorm), CK(rope), CK(attend), CK(combine), CK(swiglu), CK(softmax), \
+     CK(logsumexp)}
 
 #define CK(name) ck_base_##name
 #define CK_TARGET

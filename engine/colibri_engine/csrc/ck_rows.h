@@ -66,7 +66,7 @@ static CK_TARGET void CK(swiglu)(const float *gate, const float *up, int64_t col
 }
 
 /* Lane i sums the elements at i mod 8, ascending; missing ones count as 0. */
-static CK_TARGET float CK(softmax)(float *x, int64_t n)
+static CK_TARGET float CK(softmax)(float *x, int64_t n, float *highest)
 {
     v8f peak = CK(splat)(-INFINITY), sum = {0};
     float tail[8];
@@ -81,6 +81,7 @@ static CK_TARGET float CK(softmax)(float *x, int64_t n)
     float top = peak[0];
     for (int i = 1; i < 8; i++)
         if (peak[i] > top) top = peak[i];
+    *highest = top;
     for (int64_t i = 0; i < whole; i += 8) {
         v8f e = CK(exp)(CK(load)(x + i) - top);
         CK(store)(x + i, e);
@@ -118,8 +119,9 @@ static CK_TARGET double CK(logsumexp)(const float *x, int64_t n)
 
 /* Scores sum their products in lanes (channel mod 8); values are summed by ascending position. */
 static CK_TARGET void CK(attend)(const float *q, const float *k, const float *v, int64_t dim, int64_t n,
-                                 float scale, float *scores, float *out)
+                                 float scale, float *part)
 {
+    float scores[CK_SPAN];
     for (int64_t p = 0; p < n; p += 8) {
         v8f dots[8] = {0};
         const float *key = k + p * dim;
@@ -129,17 +131,34 @@ static CK_TARGET void CK(attend)(const float *q, const float *k, const float *v,
         }
         CK(store)(scores + p, CK(totals)(dots) * scale);
     }
-    float inverse = 1.0f / CK(softmax)(scores, n);
+    part[dim + 1] = CK(softmax)(scores, n, part + dim);
     int64_t c = 0;
     for (; c + 64 <= dim; c += 64) {
         v8f sum[8] = {0};
         for (int64_t p = 0; p < n; p++)
             for (int i = 0; i < 8; i++) sum[i] += scores[p] * CK(load)(v + p * dim + c + 8 * i);
-        for (int i = 0; i < 8; i++) CK(store)(out + c + 8 * i, sum[i] * inverse);
+        for (int i = 0; i < 8; i++) CK(store)(part + c + 8 * i, sum[i]);
     }
     for (; c < dim; c += 8) {
         v8f sum = {0};
         for (int64_t p = 0; p < n; p++) sum += scores[p] * CK(load)(v + p * dim + c);
-        CK(store)(out + c, sum * inverse);
+        CK(store)(part + c, sum);
     }
+}
+
+/* Each part is scaled to the greater of the two maxima and added to the first. */
+static CK_TARGET void CK(combine)(float *parts, int64_t n, int64_t dim, float *out)
+{
+    const float *part = parts;
+    for (int64_t i = 1; i < n; i++) {
+        part += dim + CK_LANES;
+        float top = part[dim] > parts[dim] ? part[dim] : parts[dim];
+        v8f old = CK(exp)(CK(splat)(parts[dim] - top)), new = CK(exp)(CK(splat)(part[dim] - top));
+        for (int64_t c = 0; c < dim; c += 8)
+            CK(store)(parts + c, CK(load)(parts + c) * old + CK(load)(part + c) * new);
+        parts[dim] = top;
+        parts[dim + 1] = parts[dim + 1] * old[0] + part[dim + 1] * new[0];
+    }
+    float inverse = 1.0f / parts[dim + 1];
+    for (int64_t c = 0; c < dim; c += 8) CK(store)(out + c, CK(load)(parts + c) * inverse);
 }
