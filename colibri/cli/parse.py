@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import click
+from attrs import evolve
 
 from colibri.cli.common import (
     as_json,
@@ -14,15 +13,19 @@ from colibri.cli.common import (
     load_registry,
     model_option,
 )
+from colibri.cli.explanations import explanation_json, write_explanation
+from colibri.cli.failures import warn
 from colibri.cli.inputs import InputError, read_request, read_text, source_name
 from colibri.cli.output import write_exactly, write_json
-from colibri.cli.recordings import Chunk, read_chunks
+from colibri.cli.recordings import Recorded, read_recording, write_recording
 from colibri.cli.render import asked
 from colibri.cli.replies import event_json, event_line, reply_json, write_reply
-from colibri.conversation import Tool
-from colibri.events import Event
-from colibri.family import Family, ParserLike, Prompt, Start
+from colibri.explain import explain as explain_reply
+from colibri.family import Family, Start
 from colibri.protocols.openai_messages import tools_from_openai
+from colibri.recording import Recording
+from colibri.redaction import redacted, shape
+from colibri.rendering import reply_tail
 from colibri.reply import fold
 
 __all__ = ["command"]
@@ -48,6 +51,9 @@ __all__ = ["command"]
     "--finish", type=click.Choice(["stop", "length"]), help="What ended the reply; stop when not recorded."
 )
 @click.option("--events", is_flag=True, help="Write the events one a line instead of the folded reply.")
+@click.option("--explain", is_flag=True, help="Tell step by step how the reply is read, and what is no call.")
+@click.option("--record", metavar="FILE", help="Keep the reply with its chunks for a bug report.")
+@click.option("--redact", is_flag=True, help="Record no words and digits of the reply, only its form.")
 @as_json
 @disable_plugin
 @click.pass_context
@@ -61,20 +67,32 @@ def command(
     stream: bool,
     finish: str | None,
     events: bool,
+    explain: bool,
+    record: str | None,
+    redact: bool,
     as_json: bool,
 ) -> None:
     """Read the raw reply in FILE, or on stdin, into reasoning, text and tool calls.
 
     Nothing is a tool call unless the request declares the tool. A recorded stream has one chunk a line: a
-    JSON string, an object with `text` and perhaps `control`, or a chunk of a completions stream.
+    JSON string, an object with `text` and perhaps `control`, or a chunk of a completions stream. What
+    --record kept is read with the family, tools and prompt of its time unless others are named.
     """
-    chosen = find_family(load_registry(ctx), family, model)
-    tools, prompt = _asked(chosen, request_file)
-    if prompt is not None and start is not None:
-        raise InputError("--start contradicts --request, whose prompt tells where the reply begins; drop one")
-    text = read_text(reply_file)
-    chunks = read_chunks(text, source_name(reply_file)) if stream else [Chunk(text)]
-    found = _parse(chosen.new_parser(tools, prompt, start), chunks, finish)
+    if redact and record is None:
+        raise InputError("--redact says how --record keeps a reply; name a file with --record")
+    if events and explain:
+        raise InputError("--events and --explain are two ways to show one reply; drop one")
+    recorded = read_recording(read_text(reply_file), source_name(reply_file), stream=stream)
+    named = family if family is not None or model is not None else recorded.family
+    chosen = find_family(load_registry(ctx), named, model)
+    recording = _asked(chosen, recorded.recording, request_file, start)
+    recording = evolve(recording, finish=finish or recording.finish)
+    if record is not None:
+        _record(record, recording, chosen, redact=redact)
+    if explain:
+        _explain(recording, chosen, as_json=as_json)
+        return
+    found = recording.play(chosen.grammar)
     if not events:
         reply = fold(found)
         write_json(reply_json(reply)) if as_json else write_reply(reply)
@@ -83,18 +101,36 @@ def command(
         write_json(event_json(event)) if as_json else write_exactly(event_line(event) + "\n")
 
 
-def _asked(family: Family, request_file: str | None) -> tuple[Sequence[Tool], Prompt | None]:
-    """The tools that the reply may call, and the prompt it answers if that can be told."""
+def _asked(family: Family, recording: Recording, request_file: str | None, start: Start) -> Recording:
+    """The recording as the reply to a request: with its tools, and behind its prompt if it has one."""
+    if start is not None:
+        recording = evolve(recording, start=start, prime=None)
     if request_file is None:
-        return (), None
+        return recording
     body = read_request(request_file)
     if "messages" not in body:
-        return tools_from_openai(body.get("tools")), None
+        return evolve(recording, tools=tuple(tools_from_openai(body.get("tools"))))
+    if start is not None:
+        raise InputError("--start contradicts --request, whose prompt tells where the reply begins; drop one")
     conversation, cue = asked(family, body)
-    return conversation.tools, family.render(conversation, cue=cue)
+    prompt = family.render(conversation, cue=cue)
+    prime = reply_tail(prompt.text, family.grammar)
+    return evolve(recording, tools=conversation.tools, prime=prime, start=None)
 
 
-def _parse(parser: ParserLike, chunks: Sequence[Chunk], finish: str | None) -> list[Event]:
-    events = [event for chunk in chunks for event in parser.feed(chunk.text, chunk.control)]
-    recorded = "length" if any(chunk.cut for chunk in chunks) else "stop"
-    return [*events, *parser.finish(finish or recorded)]
+def _record(path: str, recording: Recording, family: Family, *, redact: bool) -> None:
+    """Keep the reply in a file, without what it says if that is wished."""
+    if redact:
+        kept = redacted(recording, family.grammar)
+        if shape(kept.play(family.grammar)) != shape(recording.play(family.grammar)):
+            warn("without its words this reply is read otherwise; the recording may not show what you saw")
+        recording = kept
+    write_recording(path, Recorded(recording, family.id))
+
+
+def _explain(recording: Recording, family: Family, *, as_json: bool) -> None:
+    explanation = explain_reply(family.grammar, recording)
+    if as_json:
+        write_json(explanation_json(explanation, family.id, family.grammar))
+    else:
+        write_explanation(explanation, family.id, family.grammar, recording)
