@@ -25,7 +25,10 @@ __all__ = ["ChatTemplate", "Prepare"]
 
 Messages: TypeAlias = Sequence[dict[str, Any]]
 Prepare: TypeAlias = Callable[[list[dict[str, Any]], Mapping[str, Any]], list[dict[str, Any]]]
-"""Rearranges messages before the template sees them: takes them and the other template variables."""
+"""Rearranges messages before the template sees them: takes them and the other template variables.
+
+`message | changes` is a changed message that still stands at its place in the conversation.
+"""
 
 # Appended to the text that is to be continued, to find its end in the render. It is Hugging Face's own
 # spelling, so that templates which inspect their input see the same text.
