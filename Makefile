@@ -7,7 +7,7 @@ SOURCES := setup.py pyproject.toml $(PLUGINS) $(wildcard engine/colibri_engine/_
 HOST ?= 127.0.0.1
 PORT ?= 8000
 
-.PHONY: serve test install check bench fuzz clean
+.PHONY: serve test install check bench fuzz docs clean
 
 # What runs the server.
 $(VENV)/.installed: $(SOURCES)
@@ -47,6 +47,9 @@ check: $(VENV)/.checked
 	$(BIN)/lint-imports
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+docs: install
+	$(BIN)/python docs/generate.py
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info engine/colibri_engine/*.so
