@@ -27,5 +27,5 @@ extensions = [
 
 setup(
     packages=[*find_packages(include=["colibri", "colibri.*"]), "colibri_engine"],
-    ext_modules=cythonize(extensions, language_level=3, include_path=["engine"]) if extensions else [],
+    ext_modules=cythonize(extensions, language_level=3, include_path=["engine"]),
 )

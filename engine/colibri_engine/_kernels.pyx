@@ -125,12 +125,15 @@ cdef class Matrix:
         cdef ck_acts acts = ck_acts(<float *>&x[0, 0], <int16_t *>quants.at, <float *>scales.at, x.shape[1])
         cdef bytearray out = bytearray(n * self.c.rows * 4)
         cdef const int32_t[::1] picked = pick
+        cdef const int32_t *rows = NULL
+        if pick is not None:
+            rows = &picked[0]
         if add is not None:
             out[:] = memoryview(add).cast("B")
         for i in range(x.shape[0] if self.quantised else 0):
             k.quantize(&x[i, 0], acts.cols, acts.q + i * acts.cols, acts.s + i * acts.cols // 16)
         k.matmul(
-            &self.c, 0, self.c.groups, &acts, NULL if pick is None else &picked[0], n,
+            &self.c, 0, self.c.groups, &acts, rows, n,
             <float *><char *>out, self.c.rows, add is not None,
         )
         return memoryview(out).cast("f", (n, self.c.rows))
