@@ -8,7 +8,7 @@ import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from attrs import Factory, field, frozen
 
@@ -38,16 +38,15 @@ class Command:
 
 
 class Child(asyncio.SubprocessProtocol):
-    """A started program, in a session of its own, so that a terminal's Ctrl-C does not reach it.
+    """A program, in a session of its own, so that a terminal's Ctrl-C does not reach it.
 
     read: takes what it writes. ended: called once, when it is gone and all that it wrote was read. Its
     standard error goes to the log, line by line. last_words: the last of those lines.
     """
 
-    last_words = ""
-
     def __init__(self, command: Command, read: Callable[[bytes], None], ended: Callable[[], None]) -> None:
-        """See `start`."""
+        """A program that is still to be started."""
+        self.last_words = ""
         self._command = command
         self._read = read
         self._ended = ended
@@ -57,25 +56,23 @@ class Child(asyncio.SubprocessProtocol):
         self._writable.set()
         self._line = b""
 
-    @classmethod
-    async def start(cls, command: Command, read: Callable[[bytes], None], ended: Callable[[], None]) -> Self:
-        """Run a program.
+    async def start(self) -> None:
+        """Run it, once.
 
         Raises:
             EngineFailed: there is no such program, or the system refuses to run it.
         """
-        loop = asyncio.get_running_loop()
+        command = self._command
         try:
-            _, child = await loop.subprocess_exec(
-                lambda: cls(command, read, ended),
+            await asyncio.get_running_loop().subprocess_exec(
+                lambda: self,
                 *command.argv,
                 env={**os.environ, **command.env},
                 start_new_session=True,
             )
         except (OSError, ValueError) as error:
             raise EngineFailed(f"the engine {command.argv[0]} cannot be started: {error}") from None
-        child.write(command.greeting)
-        return child
+        self.write(command.greeting)
 
     @property
     def pid(self) -> int:
@@ -115,8 +112,7 @@ class Child(asyncio.SubprocessProtocol):
     def signal(self, number: int) -> None:
         """Send a signal to the program and to what it has started."""
         if self._transport.get_returncode() is None:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.pid, number)
+            self._kill_group(number)
 
     async def stop(self, seconds: float) -> None:
         """End it: end of input, after this many seconds SIGTERM, after five more SIGKILL."""
@@ -157,7 +153,8 @@ class Child(asyncio.SubprocessProtocol):
             asyncio.get_running_loop().call_later(_FLUSH_SECONDS, self.signal, signal.SIGKILL)
 
     def process_exited(self) -> None:
-        """Called by asyncio. What it has started may hold its output open; that is not waited for."""
+        """Called by asyncio. What it has started goes with it, or holds its output open only so long."""
+        self._kill_group(signal.SIGKILL)
         asyncio.get_running_loop().call_later(_FLUSH_SECONDS, self._transport.close)
 
     def pause_writing(self) -> None:
@@ -175,6 +172,11 @@ class Child(asyncio.SubprocessProtocol):
         self._writable.set()
         self._gone.set()
         self._ended()
+
+    def _kill_group(self, number: int) -> None:
+        """No other group can have its number while one of its members lives."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, number)
 
     def _log(self, line: bytes) -> None:
         text = line.decode(errors="replace").strip()[:_LONGEST]

@@ -209,9 +209,8 @@ class ProcessEngine:
         """The program is gone, and its jobs have failed: run it again."""
         if self._closing is not None:
             return
-        session = self._session
-        _LOG.warning("%s; it is started again", session.over and session.over.message)
-        steady = time.monotonic() - session.since >= _STEADY_SECONDS
+        _LOG.warning("%s; it is started again", self._session.end)
+        steady = time.monotonic() - self._session.since >= _STEADY_SECONDS
         self._pause = 0.0 if steady else _longer(self._pause)
         self._restarting = asyncio.get_running_loop().create_task(self._restart())
 

@@ -77,7 +77,7 @@ class Session:
     became ready, by the monotonic clock. on_end: called when a program that became ready is gone.
     """
 
-    def __init__(self, context: int, slots: int) -> None:
+    def __init__(self, command: Command, context: int, slots: int) -> None:
         """See `start`."""
         self.on_end: Callable[[], None] = _nothing
         self.over: EngineError | None = None
@@ -91,7 +91,7 @@ class Session:
         self._ready = False
         self._load_failure: LoadFailure | None = None
         self._slots: list[asyncio.Lock] = []
-        self._child: Child
+        self._child = Child(command, self._read, self._end)
 
     @classmethod
     async def start(cls, command: Command, *, context: int, slots: int, seconds: float) -> Self:
@@ -102,8 +102,8 @@ class Session:
         Raises:
             EngineError: it has not become ready, or said that it cannot load its model.
         """
-        session = cls(context, slots)
-        session._child = await Child.start(command, session._read, session._end)
+        session = cls(command, context, slots)
+        await session._child.start()
         try:
             async with asyncio.timeout(seconds):
                 await session._introduced.wait()
@@ -123,6 +123,11 @@ class Session:
     def pid(self) -> int:
         """The program's process id."""
         return self._child.pid
+
+    @property
+    def end(self) -> str:
+        """Why it is over, if it was ready."""
+        return self.over.message if isinstance(self.over, WireError) else f"the engine {self._child.end}"
 
     async def submit(self, id: int, job: Job) -> Exchange:
         """Give a job to the program.
