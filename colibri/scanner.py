@@ -124,7 +124,7 @@ class Scanner:
         self.held = buffer[at:]
         self._measure(self.held)
         self._simple = self.node.plain and not self._after
-        self._inside = self.node.string_ends[self._quote] if len(self._quote) == 1 else None
+        self._inside = self.node.string_ends[self._quote] if self._quote in self.node.escapes else None
         if self._observer and self.held and reason is None:
             self._observer(Step("held", self.base, self._raw(len(self.held)), self.node.name))
 

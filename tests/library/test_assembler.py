@@ -11,7 +11,7 @@ from colibri.events import Event, ToolCallBroken, ToolCallDelta, ToolCallEnd, To
 from colibri.parser import Parser, new_call_id
 from colibri.reply import BrokenCall, Reply, ReplyCall, fold, join
 
-from .replies import check_laws, grammar, read
+from .replies import check_laws, grammar, in_tokens, read
 
 
 def tool(name: str, **properties: Any) -> Tool:
@@ -276,8 +276,13 @@ GEMMA = (
 )
 
 
-def test_gemma() -> None:
-    said = reply("gemma4", "<|channel>thought\nHm.\n<channel|>Hi." + GEMMA)
+@pytest.mark.parametrize("told", [False, True])
+@pytest.mark.parametrize("size", [1, 2, 1000])
+def test_gemma(told: bool, size: int) -> None:
+    raw = "<|channel>thought\nHm.\n<channel|>Hi." + GEMMA
+    tokens = in_tokens(raw, grammar("gemma4").special, size)
+    pieces = tokens if told else [text for text, _ in tokens]
+    said = fold(read(Parser(grammar("gemma4"), TOOLS), pieces, "stop"))
     assert (said.reasoning, said.content) == ("Hm.", "Hi.Bye")
     assert json.loads(said.tool_calls[0].arguments) == {
         "body": 'a, {b}: "c"',

@@ -34,6 +34,13 @@ T = TypeVar("T")
 
 DIALECTS = sorted({case["family"] for case in cases()})
 
+GEMMA: Case = {
+    **cases()[0],
+    "family": "gemma4",
+    "raw": "<|channel>thought\nHm.\n<channel|>Hi."
+    '<|tool_call>call:vent_status{bay:<|"|>a, "b"<|"|>,limit:{k:[1]}}<tool_call|>',
+    "tools": "tools1",
+}
 SMALL_TOOL = Tool(
     {
         "type": "function",
@@ -266,7 +273,7 @@ def test_what_is_held_back_is_bounded(name: str, filler: str) -> None:
 @st.composite
 def soups(draw: st.DrawFn) -> Case:
     """A reply made of a dialect's marks and words, perhaps spliced into a recorded one."""
-    case = draw(st.sampled_from(cases()))
+    case = draw(st.sampled_from((*cases(), GEMMA)))
     literals = {mark.at for state in grammar(case["family"]).states.values() for mark in state.marks}
     words = {
         word for tool in tools(case["tools"]) for word in (tool.name, *tool.parameters.get("properties", {}))
