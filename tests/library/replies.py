@@ -8,6 +8,7 @@ import re
 import tomllib
 from collections.abc import Iterator, Sequence
 from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ THOROUGH = bool(os.environ.get("COLIBRI_THOROUGH"))
 
 TESTS = Path(__file__).parent.parent
 PLUGINS = TESTS.parent / "plugins"
-FAMILIES = TESTS.parent / "colibri" / "families"
+FAMILIES = Path(str(files("colibri.families")))
 STARTS = {"prompt_open": "reasoning", "model_opens": None, "off": "text"}
 
 Case = dict[str, Any]
