@@ -295,7 +295,7 @@ def test_why_a_model_cannot_be_loaded(tiny, tmp_path):
     damaged = tmp_path / "damaged.gguf"
     damaged.write_bytes(path.read_bytes()[:1000])
     cases = [
-        ((tmp_path / "none.gguf",), to_json(spec), b"LOAD_FAIL kind=format", b"none.gguf does not exist"),
+        ((tmp_path / "none.gguf",), to_json(spec), b"LOAD_FAIL kind=format", b"none.gguf cannot be read"),
         ((damaged,), to_json(spec), b"LOAD_FAIL kind=format", b"damaged.gguf"),
         ((path,), "{}", b"LOAD_FAIL kind=unsupported", b"spec"),
         ((path, "--slots", 17), to_json(spec), b"LOAD_FAIL kind=unsupported", b"slots is 17"),
@@ -309,6 +309,6 @@ def test_why_a_model_cannot_be_loaded(tiny, tmp_path):
 
 
 async def test_a_damaged_checkpoint_is_named(tiny, tmp_path):
-    with pytest.raises(CheckpointError, match=r"none\.gguf does not exist"):
+    with pytest.raises(CheckpointError, match=r"none\.gguf cannot be read"):
         async with tiny_worker((tmp_path / "none.gguf", tiny[1])):
             pass
