@@ -5,7 +5,7 @@ The order is llama.cpp's: bias, penalties, top_k, typical_p, top_p, min_p, tempe
 normalises what the one before left, keeps at least one token, and breaks ties towards the lower id.
 """
 
-from libc.math cimport exp, fabs, log
+from libc.math cimport INFINITY, exp, fabs, log
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
@@ -16,6 +16,8 @@ from .errors import EngineFailed
 
 REPETITION_WINDOW = 64
 MAX_CANDIDATES = 32
+
+cdef float NEAR = 12.0
 
 
 cdef union Bits:
@@ -202,16 +204,34 @@ cdef class Sampler:
         return self.work[<uint32_t>self.keys[rank]]
 
     cdef int64_t filter(self, float top) noexcept nogil:
-        """Leave the kept tokens at the front of keys, best first; their number."""
-        cdef int64_t i, n = self.vocab, kept, depth = 0
+        """Leave the kept tokens at the front of keys, best first; their number.
+
+        Nearly always they are among those with a logit near the highest; only else all are looked at.
+        """
+        cdef int64_t n = self.gather(top - NEAR), kept
+        if n < self.vocab and self.typical_p >= 1 and self.top_k <= n:
+            kept = self.keep(n, top)
+            if kept < n or kept == self.top_k:
+                return kept
+        return self.keep(self.gather(-INFINITY), top)
+
+    cdef int64_t gather(self, float least) noexcept nogil:
+        """Put the tokens with at least this logit into keys; their number."""
+        cdef int64_t i, n = 0
+        for i in range(self.vocab):
+            if self.work[i] >= least:
+                self.keys[n] = key_of(self.work[i], i)
+                n += 1
+        return n
+
+    cdef int64_t keep(self, int64_t n, float top) noexcept nogil:
+        """Apply the filters to the first n of keys."""
+        cdef int64_t i, depth = 0
         cdef double norm, sum = 0
-        for i in range(n):
-            self.keys[i] = key_of(self.work[i], i)
-        kept = min(n, self.top_k) if self.top_k > 0 else n
-        if kept < n:
-            for i in range(kept):
+        if 0 < self.top_k < n:
+            for i in range(self.top_k):
                 sort_first(self.keys, n, self.borders, &depth, i)
-            n, depth = kept, 0
+            n, depth = self.top_k, 0
         if self.typical_p < 1:
             n, depth = self.typical(n), 0
         norm = self.normaliser(n, top)
@@ -225,11 +245,11 @@ cdef class Sampler:
         return n
 
     cdef double normaliser(self, int64_t n, float top) noexcept nogil:
-        """log(sum(exp)) of the first n of keys."""
+        """log(sum(exp)) of what top_k and typical_p left: the first n of keys, or all tokens."""
         cdef int64_t i
         cdef double sum = 0
-        if n == self.vocab:
-            return self.k.logsumexp(self.work, n)
+        if self.top_k == 0 and self.typical_p >= 1:
+            return self.k.logsumexp(self.work, self.vocab)
         for i in range(n):
             sum += exp(self.value(i) - top)
         return top + log(sum)
@@ -241,7 +261,9 @@ cdef class Sampler:
         cdef double norm, entropy = 0, p, sum = 0
         for i in range(n):
             top = max(top, <float>self.value(i))
-        norm = self.normaliser(n, top)
+        for i in range(n):
+            sum += exp(self.value(i) - top)
+        norm, sum = top + log(sum), 0
         for i in range(n):
             p = exp(self.value(i) - norm)
             entropy -= p * (self.value(i) - norm)
