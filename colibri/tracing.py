@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import wraps
+from itertools import count
 from string import Formatter
 from typing import Any, TypeAlias
 
@@ -36,7 +37,7 @@ class TracedEnvironment(ChatEnvironment):
 
     def __init__(self, loader: Mapping[str, str], clock: Clock) -> None:
         super().__init__(loader, clock)
-        self._constants = 0
+        self._numbers = count(1)
         own = {
             "e": escaped,
             "escape": escaped,
@@ -50,10 +51,13 @@ class TracedEnvironment(ChatEnvironment):
 
     def constant(self, text: TracedStr) -> nodes.Expr:
         """An expression that is `text`."""
-        self._constants += 1
-        name = f"traced_{self._constants}"
+        name = f"traced_{self.number()}"
         setattr(self, name, text)
         return nodes.EnvironmentAttribute(name)
+
+    def number(self) -> int:
+        """A number that nothing else in this environment has."""
+        return next(self._numbers)
 
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:
         """Call a function or method of the template; text from one that is not traced is derived."""
@@ -87,7 +91,6 @@ class _Labelling(NodeTransformer):
 
     def __init__(self, environment: TracedEnvironment) -> None:
         self._environment = environment
-        self._loops = 0
 
     def _literal(self, text: str) -> nodes.Expr:
         return self._environment.constant(TracedStr(text, [(len(text), "format", (), None)] if text else []))
@@ -117,10 +120,10 @@ class _Labelling(NodeTransformer):
         self.generic_visit(node)
         if not isinstance(node.target, nodes.Name):
             return node
-        self._loops += 1
+        loop = self._environment.number()
         item = nodes.Name(node.target.name, "load")
-        enter = nodes.Filter(item, "traced loop", [nodes.Const(self._loops)], [], None, None)
-        leave = self._environment.constant(TracedStr("", [(0, "leave", (), self._loops)]))
+        enter = nodes.Filter(item, "traced loop", [nodes.Const(loop)], [], None, None)
+        leave = self._environment.constant(TracedStr("", [(0, "leave", (), loop)]))
         node.body.insert(0, nodes.Output([enter]))
         return [node, nodes.Output([leave])]
 

@@ -395,6 +395,14 @@ def test_the_format_knows_the_item_it_was_written_for(source, expected):
     assert scopes(source) == expected
 
 
+def test_loops_of_imported_macros_do_not_end_those_around_them():
+    shared = {"shared.jinja": "{% macro f(m) %}{% for t in tools %}Α{% endfor %}Β{% endmacro %}"}
+    source = "{% from 'shared.jinja' import f with context %}{% for m in messages %}{{ f(m) }}Γ{% endfor %}"
+    text, segments = ChatTemplate(source, name="test.jinja", loader=shared).trace(MESSAGES, TOOLS)
+    assert text == "ΑΒΓ" * 3
+    assert [s.scope for s in segments] == [("messages", 0), ("messages", 1), ("messages", 2)]
+
+
 def test_spans_for_a_tokenizer_and_for_a_loss_mask():
     text, segments = trace(
         "{{ bos_token }}{% for m in messages[1:] %}Α{{ m.role }}Β{{ m.content }}{% endfor %}Γ"
