@@ -37,6 +37,7 @@ class Reasons:
         self._recording = recording
         self._prime = len(recording.prime or "")
         self._source = (recording.prime or "") + recording.raw
+        self._openers = {mark.at for state in grammar.states.values() for mark in state.marks if mark.tools}
         self._schemas = {tool.name: Schema(tool.parameters, tool.parameters) for tool in recording.tools}
 
     def text(self, start: int, end: int) -> str:
@@ -122,7 +123,7 @@ class Reasons:
         if told and any(special in mark for special in self._grammar.special):
             return f"{mark!r} is text: the engine says that this is ordinary text, not the control token"
         own = next((own for own in state.marks if own.at == mark), None)
-        if own is not None and own.tools and not self._schemas:
+        if not self._schemas and mark in self._openers:
             return f"{mark!r} is text: the request declares no tools, so nothing is a call"
         if own is not None:
             return f"{mark!r} is text: it stands inside a string or brackets"

@@ -34,11 +34,11 @@ _ESCAPE = r"\\u(?![dD][89a-fA-F])[0-9a-fA-F]{4}"
 _KEPT = (
     r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}|\\.|\b(?:true|false|null|True|False|None)\b"
     r"|(?<=[0-9])[eE](?=[-+]?[0-9])|(?<![0-9.])0(?=[0-9])"
-    r"|\"(?:name|arguments|args|parameters)\"(?=\s*:)"
+    r"|\"(?:name|arguments|args|parameters)\""
 )
 _NULL = r"\bnu?l?"  # a reply may be cut in the word that tells null from a string
 _NEVER = r"(?!)"
-_NAME = r"(?<=\"name\")\s*:\s*\"(?:[^\"\\]|\\.)*\""
+_NAME = r"(?<=\"name\")\"?\s*:\s*\"(?:[^\"\\]|\\.)*\""
 
 
 def redacted(recording: Recording, grammar: Grammar) -> Recording:

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-__all__ = ["write_exactly", "write_json", "write_table"]
+__all__ = ["printable", "write_exactly", "write_json", "write_table"]
 
 
 def write_json(value: Any) -> None:
@@ -17,11 +17,13 @@ def write_json(value: Any) -> None:
     write_exactly(json.dumps(value, ensure_ascii=False) + "\n")
 
 
-def write_exactly(text: str) -> None:
-    """`text` in UTF-8 on stdout, nothing added and no line ending changed.
+def printable(text: str) -> str:
+    """`text` with a question mark for each half of a surrogate pair, which no UTF-8 text can hold."""
+    return text.encode("utf-8", "replace").decode("utf-8")
 
-    A half of a surrogate pair, which no UTF-8 text can hold, is written as a question mark.
-    """
+
+def write_exactly(text: str) -> None:
+    """`text`, made `printable`, in UTF-8 on stdout, nothing added and no line ending changed."""
     sys.stdout.flush()
     sys.stdout.buffer.write(text.encode("utf-8", "replace"))
     sys.stdout.buffer.flush()

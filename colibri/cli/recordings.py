@@ -81,9 +81,7 @@ def _head(value: Any, source: str) -> Recorded:
         and all(isinstance(tool, dict) for tool in tools)
     )
     if not fits:
-        raise InputError(
-            f"{source} line 1: this is no recording of version {_VERSION}; record the reply again"
-        )
+        raise InputError(f"{source} line 1: no recording of version {_VERSION}; record the reply again")
     tools = tuple(Tool(tool) for tool in value["tools"])
     recording = Recording((), tools, value["prompt_end"], value["start"], value["finish"])
     return Recorded(recording, value["family"])

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import click
 
+from colibri.cli.output import printable
 from colibri.events import Event, ReasoningDelta, TextDelta, ToolCallBroken, ToolCallDelta, ToolCallStart
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ def write_reply(reply: Reply) -> None:
     ]
     for name, text in (*parts, ("finish reason", reply.finish_reason)):
         if text:
-            click.echo(f"{click.style(f'[{name}]', bold=True)}\n{text}")
+            click.echo(f"{click.style(f'[{name}]', bold=True)}\n{printable(text)}")
 
 
 def _type(event: Event) -> str:
@@ -97,5 +98,6 @@ class ReplyView:
 
     def _write(self, text: str, **style: bool) -> None:
         if text:
-            click.echo(click.style(text, **style) if self._terminal and style else text, nl=False)
+            shown = printable(text)
+            click.echo(click.style(shown, **style) if self._terminal and style else shown, nl=False)
             self._at_line_start = text.endswith("\n")

@@ -167,3 +167,19 @@ def test_a_port_in_use_is_named(refused, scripted, index, run):
 def test_settings_that_do_not_fit(refused, index, run, arguments, words):
     run("pull", "smollm2")
     assert words in refused("serve", "--family", "smollm2", *arguments)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (("--redact",), "--redact says how --record keeps a reply; name a file with --record"),
+        (("--events", "--explain"), "--events and --explain are two ways to show one reply; drop one"),
+    ],
+)
+def test_options_of_parse_that_do_not_go_together(refused, options, sentence):
+    assert refused("parse", "--family", "smollm2", *options, input="x") == sentence
+
+
+def test_a_recording_of_another_version(refused):
+    sentence = refused("parse", "--family", "smollm2", input='{"colibri_recording": 2}\n')
+    assert sentence == "stdin line 1: no recording of version 1; record the reply again"

@@ -137,3 +137,70 @@ def test_parse_reads_recorded_streams(run, lines):
     folded = json.loads(result.stdout)
     assert folded["content"] == "Hello"
     assert folded["finish_reason"] == ("length" if "length" in "".join(lines) else "stop")
+
+
+def test_parse_explains_a_reply(run, request_file):
+    arguments = ("parse", "--family", "qwen36", "--request", request_file({"tools": [WEATHER]}), "--explain")
+    shown = run(*arguments, input="Use <tool_call> so.\n" + CALL).stdout
+    assert "family qwen36, grammar qwen3_xml; declared tools: get_weather" in shown
+    assert "'<tool_call>' is text: '<function=' must follow, not 'so.\\n<think>" in shown
+    assert "call 0: get_weather is whole" in shown
+    assert shown.rstrip().endswith("calls: get_weather; finish reason: tool_calls")
+    told = json.loads(run(*arguments, "--json", input=CALL).stdout)
+    assert (told["family"], told["grammar"], told["not_calls"]) == ("qwen36", "qwen3_xml", [])
+    assert told["rows"][-1]["what"] == "finished"
+    assert told["states"]["value"].startswith("value until '</parameter>' -> args")
+    assert told["reply"]["tool_calls"][0]["name"] == "get_weather"
+
+
+@pytest.mark.parametrize(
+    ("family", "reply", "reason"),
+    [
+        ("qwen36", "Hi.", "the reply does not spell what opens a call: '<tool_call>', '<function='"),
+        ("smollm2", "Hi.", "this format has no tool calls"),
+        ("qwen36", CALL, "the request declares no tools, so nothing is a call"),
+    ],
+)
+def test_parse_explains_that_there_was_no_call(run, family, reply, reason):
+    assert reason in run("parse", "--family", family, "--explain", input=reply).stdout
+
+
+def test_parse_records_a_stream_that_can_be_read_again(run, tmp_path, request_file):
+    lines = [{"text": CALL[at : at + 9], "control": None} for at in range(0, len(CALL), 9)]
+    lines[-1]["finish_reason"] = "length"
+    stream, record = "\n".join(map(json.dumps, lines)), str(tmp_path / "record.jsonl")
+    request = request_file({**REQUEST, "tools": [WEATHER], "enable_thinking": False})
+    options = ("--family", "qwen36", "--request", request, "--stream", "--record", record)
+    seen = run("parse", *options, "--json", input=stream)
+    assert seen.exit_code == 0, seen.output
+    again = json.loads(run("parse", "--json", record).stdout)
+    assert {**again, "tool_calls": []} == {**json.loads(seen.stdout), "tool_calls": []}
+    head, *chunks = map(json.loads, (tmp_path / "record.jsonl").read_text().splitlines())
+    assert (head["family"], head["finish"], head["tools"]) == ("qwen36", "length", [WEATHER])
+    assert head["prompt_end"] == "<think>\n\n</think>\n\n"
+    assert "".join(chunk["text"] for chunk in chunks) == CALL
+    assert len(chunks) == len(lines)
+    assert json.loads(run("parse", "--json", "--start", "reasoning", record).stdout)["reasoning"]
+
+
+def test_parse_records_without_words(run, tmp_path, request_file):
+    record = tmp_path / "record.jsonl"
+    request = request_file({"tools": [WEATHER]})
+    options = ("--family", "qwen36", "--request", request, "--record", str(record), "--redact")
+    run("parse", *options, input=CALL)
+    kept = record.read_text()
+    assert "Rome" not in kept
+    assert "Let me see" not in kept
+    assert "Weather of" not in kept
+    (call,) = json.loads(run("parse", "--json", str(record)).stdout)["tool_calls"]
+    assert (call["name"], json.loads(call["arguments"])) == ("get_weather", {"city": "xxxx"})
+
+
+def test_a_recording_keeps_halves_of_surrogate_pairs(run, tmp_path):
+    record = str(tmp_path / "record.jsonl")
+    run("parse", "--family", "smollm2", "--stream", "--record", record, input='"a\\ud83d"\n"\\ude00b"')
+    assert [json.loads(line) for line in (tmp_path / "record.jsonl").read_text().splitlines()][1:] == [
+        {"text": "a\ud83d", "control": None},
+        {"text": "\ude00b", "control": None},
+    ]
+    assert run("parse", record).exit_code == 0
