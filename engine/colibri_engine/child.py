@@ -86,9 +86,15 @@ class Child(asyncio.SubprocessProtocol):
         return self._gone.is_set()
 
     @property
+    def status(self) -> int | None:
+        """Its exit status; negative for a signal, None while it runs."""
+        status: int | None = self._transport.get_returncode()
+        return status
+
+    @property
     def end(self) -> str:
         """How it ended, to follow "the engine"."""
-        status = self._transport.get_returncode()
+        status = self.status
         if status is None:
             return "closed its output"
         if status >= 0:
@@ -111,7 +117,7 @@ class Child(asyncio.SubprocessProtocol):
 
     def signal(self, number: int) -> None:
         """Send a signal to the program and to what it has started."""
-        if self._transport.get_returncode() is None:
+        if self.status is None:
             self._kill_group(number)
 
     async def stop(self, seconds: float) -> None:

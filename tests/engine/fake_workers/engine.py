@@ -13,6 +13,7 @@ import selectors
 import sys
 import time
 
+WORDS = ("v=2", "ids=1", "echo=1", "pin=1", "seed=", "spans=", "logprobs=", "stop_ids=")
 FAULTS = {
     "wrong-ready": "announces itself with another line",
     "silent-exit": "exits before it is ready, without a word",
@@ -41,6 +42,7 @@ FAULTS = {
     "no-exit": "stays after the end of its input",
     "newline-blind": "reads a prompt only up to its first newline",
     "old-words": "uses version 2 for jobs that do not ask for it",
+    "any-words": "passes over words of SUBMIT that it does not know",
     "no-token-ids": "leaves tok= out of version 2",
     "exits-in-prefill": "exits after ACCEPT",
     "exits-in-decode": "exits after three tokens",
@@ -134,6 +136,8 @@ class Engine:
             if self.fault == "bad-request-exit":
                 sys.exit(5)
             return self.write(f"ERROR {id} BAD_REQUEST a number is none\n")
+        if any(not word.startswith(WORDS) for word in options) and self.fault != "any-words":
+            return self.write(f"ERROR {id} BAD_REQUEST a word is unknown\n")
         if not prompt:
             return self.write(f"ERROR {id} EMPTY_PROMPT\n")
         if len(prompt) > CONTEXT and self.fault != "no-context-limit":
