@@ -11,7 +11,10 @@ from colibri.errors import FamilyFileError, RenderError, Where
 from colibri.templates import ChatTemplate
 
 USER = [{"role": "user", "content": "hi"}]
-PLAIN = "{% for m in messages %}<{{ m.role }}>{{ m.content }}</>{% endfor %}{% if add_generation_prompt %}<a>{% endif %}"
+PLAIN = (
+    "{% for m in messages %}<{{ m.role }}>{{ m.content }}</>{% endfor %}"
+    "{% if add_generation_prompt %}<a>{% endif %}"
+)
 
 
 def template(source, **kwargs):
@@ -28,7 +31,8 @@ def render(source, messages=USER, tools=None, **kwargs):
         # the newline after a block goes, and the blanks before it
         ("a\n  {% if true %}\nb\n  {% endif %}\nc\n", "a\nb\nc"),
         (
-            "{% for x in [1, 2, 3, 4] %}{% if x == 2 %}{% continue %}{% endif %}{% if x == 4 %}{% break %}{% endif %}{{ x }}{% endfor %}",
+            "{% for x in [1, 2, 3, 4] %}{% if x == 2 %}{% continue %}{% endif %}"
+            "{% if x == 4 %}{% break %}{% endif %}{{ x }}{% endfor %}",
             "13",
         ),
         ("{% generation %}{{ messages[0].content }}{% endgeneration %}!", "hi!"),
@@ -42,7 +46,8 @@ def render(source, messages=USER, tools=None, **kwargs):
         ("{{ [1] | tojson(indent=2) }}", "[\n  1\n]"),
         ("{{ 'é' | tojson(ensure_ascii=true) }}", '"\\u00e9"'),
         (
-            "{% set ns = namespace(n=0) %}{% for m in messages %}{% set ns.n = ns.n + 1 %}{% endfor %}{{ ns.n }}",
+            "{% set ns = namespace(n=0) %}{% for m in messages %}{% set ns.n = ns.n + 1 %}{% endfor %}"
+            "{{ ns.n }}",
             "1",
         ),
         ("{{ documents is none }}{{ tools is none }}{{ nothing is defined }}", "TrueTrueFalse"),
@@ -174,7 +179,8 @@ THREE = [
     ("source", "reason", "turn"),
     [
         (
-            "{% for m in messages %}{% if m.role == 'critic' %}{{ raise_exception('no critics') }}{% endif %}{% endfor %}",
+            "{% for m in messages %}{% if m.role == 'critic' %}{{ raise_exception('no critics') }}"
+            "{% endif %}{% endfor %}",
             "no critics",
             1,
         ),
@@ -185,7 +191,8 @@ THREE = [
             2,
         ),
         (
-            "{% macro one(m) %}{{ m.nothing.at.all }}{% endmacro %}{% for m in messages %}{{ one(m) }}{% endfor %}",
+            "{% macro one(m) %}{{ m.nothing.at.all }}{% endmacro %}"
+            "{% for m in messages %}{{ one(m) }}{% endfor %}",
             "has no attribute 'nothing'",
             0,
         ),
