@@ -48,6 +48,10 @@ check: $(VENV)/.checked
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
+# The parser's laws over every small text and every mistake in every recorded reply; takes half an hour.
+fuzz: $(VENV)/.tested
+	COLIBRI_THOROUGH=1 $(BIN)/python -m pytest -n 2 --timeout 7200 tests/library/test_parser_laws.py tests/library/test_mutations.py $(ARGS)
+
 docs: install
 	$(BIN)/python docs/generate.py
 
