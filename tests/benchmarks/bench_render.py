@@ -2,9 +2,10 @@
 
     python tests/benchmarks/bench_render.py [FAMILY=OFFICIAL_TEMPLATE ...]
 
-Prints numbers; asserts nothing. trace/x is what reading the segments costs, in renders. Without arguments all installed families are measured. For a family with its
-official template, and with transformers importable, two ratios are added: `apply_chat_template`'s rendering
-of it against ours, and our first render against jinja's own compiling and rendering of it.
+Prints numbers; asserts nothing. trace/x is what reading the segments costs, in renders. Without arguments
+all installed families are measured. For a family with its official template, and with transformers
+importable, two ratios are added: our first render against jinja's own compiling and
+rendering of it, and `apply_chat_template`'s rendering of it against ours.
 """
 
 from __future__ import annotations
