@@ -130,9 +130,10 @@ async def _stream(call: _Call, protocol: WireProtocol) -> web.StreamResponse:
 
     What fails later becomes the stream's last frame.
     """
+    mark = "." if call.app.settings.visible_keepalive else ""
     stream = EventStream(
         call.exchange.request,
-        alive=lambda: call.reply.keepalive(call.progress),
+        alive=lambda: call.reply.keepalive(call.progress, mark),
         interval=call.app.keepalive,
         patience=call.app.settings.read_deadline,
         named=protocol.named_events,

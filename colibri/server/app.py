@@ -171,20 +171,18 @@ class App:
             exchange.size = len(raw)
             body = await exchange.work(partial(decode_body, raw))
             del raw
-            self._check_model(body, route)
+            self._check_model(body)
         if route is None:
             raise refusals.no_route(request.method, request.path)
         if not route.early and not self.loaded:
             raise refusals.loading()
         return await route.handler(self, exchange, body)
 
-    def _check_model(self, body: Mapping[str, Any], route: Route | None) -> None:
-        """The body must name the served model; where no protocol is spoken it may leave that out."""
-        model = body.get("model")
-        if model is None and route is not None and route.protocol is None:
-            return
-        if model != self.served.id:
-            raise refusals.unknown_model(model, self.served.id)
+    def _check_model(self, body: Mapping[str, Any]) -> None:
+        """A body that names a model must name the served one."""
+        served = self.served.id
+        if body.get("model", served) != served:
+            raise refusals.unknown_model(body["model"], served)
 
     async def shutdown(self, limit: float) -> None:
         """Admit nobody, give who is being served `limit` seconds, then end every connection."""

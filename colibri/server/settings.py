@@ -281,6 +281,13 @@ class Settings:
         "client text that spells a control token is ordinary text, or is refused",
         choices=("text", "refuse"),
     )
+    visible_keepalive: bool = _row(
+        False,
+        "--visible-keepalive",
+        "COLIBRI_VISIBLE_KEEPALIVE",
+        "signs of life of a stream show as dots, for clients that wait for text",
+        kind="switch",
+    )
     max_connections: int = _row(
         64,
         "--max-connections",

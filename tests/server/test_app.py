@@ -73,6 +73,19 @@ async def test_what_is_not_there(serve, method, path):
         assert (status, body["error"]["code"]) == (404, "not_found")
 
 
+async def test_a_body_may_leave_the_model_out_but_not_name_another(serve):
+    messages = [{"role": "user", "content": "hi"}]
+    async with serve() as live:
+        assert (await live.json("POST", CHAT, json={"messages": messages}))[0] == 200
+        for named in ("other", "", None, 1, ["qwen36"], "\n" * 1000):
+            status, body, _ = await live.json("POST", CHAT, json={"messages": messages, "model": named})
+            assert (status, body["error"]["code"], body["error"]["param"]) == (
+                404,
+                "model_not_found",
+                "model",
+            )
+
+
 async def raw(live, data: bytes) -> tuple[int, bytes]:
     reader, writer = await asyncio.open_connection("127.0.0.1", live.port)
     writer.write(data)

@@ -174,6 +174,13 @@ async def test_signs_of_life_tell_how_far_the_prompt_is_read(serve):
         writer.close()
 
 
+async def test_signs_of_life_can_be_seen(serve):
+    engine = ScriptedEngine(say("a", 0.1, "b"))
+    async with serve(engine, keepalive=0.02, visible_keepalive=True) as live:
+        frames = await live.frames()
+    assert {"reasoning_content": "."} in deltas(frames)
+
+
 async def test_no_sign_of_life_while_frames_come(serve):
     engine = ScriptedEngine(say(*[step for _ in range(20) for step in ("x", 0.01)]))
     async with serve(engine, keepalive=0.15) as live:
