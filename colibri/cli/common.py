@@ -24,6 +24,7 @@ __all__ = [
     "find_family",
     "find_model",
     "load_registry",
+    "model_on_disk",
     "model_option",
 ]
 
@@ -84,26 +85,39 @@ def load_registry(ctx: click.Context) -> Registry:
     return registry
 
 
+def model_on_disk(model: str | Path | None) -> Path | None:
+    """The checkpoint that --model names; None when it is one that can be fetched and was not yet.
+
+    Raises:
+        ModelUnavailable: there is no such file, folder or model.
+    """
+    from colibri.errors import ModelUnavailable
+    from colibri.models import cached, known_models
+
+    if model is not None and Path(model).exists():
+        return Path(model)
+    known = known_models()
+    name = str(model or DEFAULT_MODEL)
+    if name not in known:
+        raise ModelUnavailable(
+            f"{name}: no such file or folder; name a checkpoint, or one of the models that can be pulled:"
+            f" {', '.join(known)}"
+        )
+    return cached(known[name])
+
+
 def find_model(model: str | Path | None) -> Path:
     """The checkpoint that --model names, fetched if it is one that can be.
 
     Raises:
         ModelUnavailable: there is no such file, folder or model, or it cannot be fetched.
     """
-    from colibri.errors import ModelUnavailable
-    from colibri.models import known_models
-
-    name = str(model or DEFAULT_MODEL)
-    if model is not None and Path(model).exists():
-        return Path(model)
-    if name not in known_models():
-        raise ModelUnavailable(
-            f"{name}: no such file or folder; name a checkpoint, or one of the models that can be pulled:"
-            f" {', '.join(known_models())}"
-        )
+    path = model_on_disk(model)
+    if path is not None:
+        return path
     from colibri.cli.pull import fetch_shown
 
-    return fetch_shown(name)
+    return fetch_shown(str(model or DEFAULT_MODEL))
 
 
 def find_family(registry: Registry, family: str | None, model: str | Path | None) -> Family:

@@ -20,6 +20,8 @@ __all__ = ["COMMANDS", "Program", "program"]
 
 COMMANDS = {
     "chat": "Talk with a model in the terminal.",
+    "doctor": "Tell what would fail here, and how to repair it.",
+    "engine-check": "Check that a program can be served as an engine.",
     "families": "List the installed model families.",
     "models": "List the models that can be pulled.",
     "parse": "Read a model's raw reply into reasoning, text and tool calls.",
@@ -29,6 +31,7 @@ COMMANDS = {
     "render": "Write the exact prompt of a request.",
     "run": "Answer one prompt.",
     "serve": "Serve a model over HTTP.",
+    "stop": "End a server that runs in the background.",
     "verify": "Compare a family's prompts with a checkpoint's own template.",
 }
 """The commands with their one-line help; each is `command` in the module of its name."""
@@ -50,7 +53,7 @@ class Program(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command, imported if it is the program's own; plugins are asked for any other."""
         if cmd_name in COMMANDS:
-            command: click.Command = import_module(f"colibri.cli.{cmd_name}").command
+            command: click.Command = import_module(f"colibri.cli.{cmd_name.replace('-', '_')}").command
             return command
         return _plugin_commands(ctx).commands.get(cmd_name)
 

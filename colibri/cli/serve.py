@@ -13,10 +13,11 @@ from typing import Any, TypeVar
 
 import click
 
-from colibri.cli.common import disable_plugin, find_checkpoint
+from colibri.cli.common import disable_plugin, find_checkpoint, load_registry, model_on_disk
 from colibri.engines import open_engine
 from colibri.family import Family
 from colibri.server.run import run_server
+from colibri.server.security import Keys, check_bind
 from colibri.server.settings import SETTINGS, Setting, Settings, SettingsError, load_settings
 from colibri_engine.api import Engine
 
@@ -47,10 +48,11 @@ def _option(row: Setting) -> Callable[[_Decorated], _Decorated]:
 
 @click.command()
 @click.option("--config", metavar="FILE", help="TOML file with settings; flags and environment win over it.")
+@click.option("--check-config", is_flag=True, help="Check the settings, write them as TOML, and end.")
 @_setting_options
 @disable_plugin
 @click.pass_context
-def command(ctx: click.Context, /, config: str | None, **flags: Any) -> None:
+def command(ctx: click.Context, /, config: str | None, check_config: bool, **flags: Any) -> None:
     """Serve a model over HTTP, as an OpenAI-compatible API.
 
     Each setting is also an environment variable, shown in brackets, and a key of the --config file.
@@ -58,6 +60,9 @@ def command(ctx: click.Context, /, config: str | None, **flags: Any) -> None:
     settings = load_settings(config, os.environ, flags)
     if settings.engine not in (None, "local"):
         raise SettingsError(f"`engine` {settings.engine!r} is no installed kind of engine; installed: local")
+    if check_config:
+        _check(ctx, settings)
+        return
     path, family = find_checkpoint(ctx, settings.family, settings.model)
 
     async def load() -> Engine:
@@ -72,6 +77,28 @@ def command(ctx: click.Context, /, config: str | None, **flags: Any) -> None:
 
     logging.basicConfig(format="%(message)s")
     run_server(settings, family, load, lambda url: _announce(settings, family, url))
+
+
+def _check(ctx: click.Context, settings: Settings) -> None:
+    """Check what can be checked without loading the model, and write what differs from the defaults.
+
+    Raises:
+        ColibriError: the server would refuse to start.
+    """
+    check_bind(settings, Keys.load(settings))
+    registry = load_registry(ctx)
+    path = model_on_disk(settings.model)
+    if settings.family is not None:
+        registry[settings.family]
+    elif path is not None:
+        registry.identify(path)
+    for row in SETTINGS:
+        value = getattr(settings, row.name)
+        if row.secret and value:
+            click.echo(f"# {row.name}: {len(value)} given")
+        elif value != row.default:
+            click.echo(f"{row.name} = {json.dumps(value, ensure_ascii=False)}")
+    click.echo("# These settings are valid; all others have their defaults.")
 
 
 def _announce(settings: Settings, family: Family, url: str) -> None:

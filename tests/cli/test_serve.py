@@ -4,6 +4,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import tomllib
 import urllib.request
 
 import pytest
@@ -21,7 +22,7 @@ def server(smollm2_path, tmp_path):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "TMPDIR": str(tmp_path)},
+        env={**os.environ, "XDG_STATE_HOME": str(tmp_path)},
     )
     lines = [process.stdout.readline() for _ in range(2)]
     yield process, lines
@@ -53,3 +54,74 @@ def test_every_setting_is_an_option_with_its_help_and_variable():
     for row in SETTINGS:
         assert row.flag.partition("/")[0] in shown
         assert f"[{row.variable}]" in shown
+
+
+def test_stop_ends_the_server_of_a_port(server, run, tmp_path, monkeypatch):
+    process, (place, _) = server
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    port = place.strip().rpartition(":")[2].partition("/")[0]
+    shown = run("stop", "--port", port, "--dry-run").stdout
+    assert shown == f"the server on port {port} is process {process.pid}; it would be stopped\n"
+    assert process.poll() is None
+    assert run("stop", "--port", port).stdout == f"stopped the server on port {port}\n"
+    assert process.wait(timeout=30) == 0
+
+
+def test_stop_without_a_server_is_refused(refused, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setenv("COLIBRI_PORT", "1")
+    assert refused("stop") == "no server of this user runs on port 1; name its port with --port"
+
+
+@pytest.fixture
+def check(run, monkeypatch):
+    """`check(…)` runs `colibri serve --check-config` without settings of the environment."""
+    for row in SETTINGS:
+        monkeypatch.delenv(row.variable, raising=False)
+
+    def invoke(*args, runner=run):
+        return runner("serve", "--check-config", *args)
+
+    return invoke
+
+
+def test_the_settings_are_checked_and_written_as_toml(check, index, tmp_path, monkeypatch):
+    config = tmp_path / "colibri.toml"
+    config.write_text('port = 8100\nallowed_host = ["a.example"]\nqueue_timeout = 5\n')
+    monkeypatch.setenv("COLI_API_KEY", "sekret")
+    result = check("--config", str(config), "--no-access-log", "--host", "0.0.0.0")
+    assert result.exit_code == 0, result.output
+    assert "sekret" not in result.stdout
+    assert "# api_key: 1 given" in result.stdout
+    assert tomllib.loads(result.stdout) == {
+        "host": "0.0.0.0",
+        "port": 8100,
+        "allowed_host": ["a.example"],
+        "queue_timeout": 5.0,
+        "access_log": False,
+    }
+    again = tmp_path / "again.toml"
+    again.write_text(result.stdout)
+    assert check("--config", str(again)).stdout == result.stdout
+    assert index.calls == []
+
+
+@pytest.mark.parametrize(
+    ("flags", "reason"),
+    [
+        (("--port", "70000"), "`port` must be a whole number from 0 to 65535, not 70000"),
+        (("--host", "0.0.0.0"), "`host` 0.0.0.0 can be reached from other machines and no key is set"),
+        (("--api-key-file", "nowhere"), "`api_key_file` nowhere cannot be read"),
+        (("--model", "nowhere"), "nowhere: no such file or folder"),
+        (("--family", "nowhere"), "no family is called 'nowhere'"),
+        (("--engine", "steam"), "steam"),
+    ],
+)
+def test_what_would_keep_the_server_from_starting(check, refused, index, flags, reason):
+    assert reason in check(*flags, runner=refused)
+
+
+def test_the_family_of_the_checkpoint_is_checked(check, smollm2_path, tmp_path, refused):
+    assert check("--model", smollm2_path).exit_code == 0
+    (tmp_path / "config.json").write_text('{"model_type": "zebra"}')
+    assert check("--model", tmp_path, runner=refused)

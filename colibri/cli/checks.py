@@ -1,0 +1,206 @@
+"""What `colibri doctor` looks at: each check tells what it found, and how to repair what would fail."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from attrs import frozen
+
+from colibri.cli.common import DEFAULT_MODEL, model_on_disk
+from colibri.errors import ColibriError, DuplicateClaim
+from colibri.models import CACHE, cache_folder, cached, known_models
+from colibri.registry import Registry, load
+from colibri.server import pidfile
+from colibri.server.run import bind
+from colibri.server.settings import SettingsError, load_settings
+from colibri_engine.checkpoint import Checkpoint, open_checkpoint
+from colibri_engine.errors import EngineError
+
+__all__ = ["Finding", "State", "examine"]
+
+State: TypeAlias = Literal["ok", "note", "fails"]
+
+_MEMINFO = Path("/proc/meminfo")
+_CGROUP = Path("/sys/fs/cgroup/memory.max")
+_INSTALL = "install the package again, with a C compiler: pip install --force-reinstall colibri-llm"
+
+
+@frozen
+class Finding:
+    """One check: `note` is worth knowing, `fails` keeps something from working; `repair` says what to do."""
+
+    name: str
+    state: State
+    found: str
+    repair: str = ""
+
+
+def examine(model: str | None, family: str | None, port: int, disabled: list[str]) -> Iterator[Finding]:
+    """Check this machine and what is installed, for serving a model on a port."""
+    yield _machine()
+    yield _engine()
+    yield _memory()
+    yield _cache(model)
+    registry, findings = _plugins(disabled)
+    yield from findings
+    yield from _model(model, family, registry)
+    yield _port(port)
+
+
+def _machine() -> Finding:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    system = f"{platform.system()} {platform.machine()}"
+    return Finding("machine", "ok", f"{system}, {cores} cores, Python {platform.python_version()}")
+
+
+def _engine() -> Finding:
+    """The compiled core, and which of its kernels this CPU runs."""
+    try:
+        from colibri_engine import local  # noqa: F401  all of the compiled modules
+        from colibri_engine._kernels import cpu_level, cpu_levels
+    except ImportError as error:
+        return Finding("engine", "fails", str(error), _INSTALL)
+    try:
+        level = cpu_level()
+    except EngineError as error:
+        return Finding(
+            "engine", "fails", error.message, "change or unset the environment variable COLIBRI_CPU"
+        )
+    if level == "base":
+        repair = "unset COLIBRI_CPU" if len(cpu_levels()) > 1 else "use a CPU that has AVX2"
+        return Finding("engine", "note", "portable kernels, which are slow", repair)
+    return Finding("engine", "ok", f"kernels for {level}")
+
+
+def _memory() -> Finding:
+    free = _available_memory()
+    if free is None:
+        return Finding("memory", "note", "how much is free cannot be told on this system")
+    return Finding("memory", "ok", f"{_gigabytes(free)} available")
+
+
+def _available_memory() -> int | None:
+    """Bytes that this process may still take, by the system and by its control group; None if unknown."""
+    try:
+        lines = dict(line.split(":", 1) for line in _MEMINFO.read_text().splitlines())
+        free = int(lines["MemAvailable"].split()[0]) * 1024
+    except (OSError, KeyError, ValueError):
+        return None
+    try:
+        return min(free, int(_CGROUP.read_text()))
+    except (OSError, ValueError):  # no control group, or one without a limit
+        return free
+
+
+def _cache(model: str | None) -> Finding:
+    """Whether models can be kept; one that is there already needs no room."""
+    folder = cache_folder()
+    there = next(place for place in (folder, *folder.parents) if place.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK):
+        return Finding("cache", "fails", f"{there} cannot be written", f"name another folder in {CACHE}")
+    wanted = known_models().get(model or DEFAULT_MODEL)
+    free = shutil.disk_usage(there).free
+    if wanted is not None and cached(wanted) is None:
+        needed = 2 * wanted.wheel_size + wanted.size
+        if free < needed:
+            repair = f"free {_gigabytes(needed)}, or name another folder in {CACHE}"
+            return Finding("cache", "fails", f"{folder} has {_gigabytes(free)} free", repair)
+    return Finding("cache", "ok", f"{folder}, {_gigabytes(free)} free")
+
+
+def _plugins(disabled: list[str]) -> tuple[Registry | None, list[Finding]]:
+    """The installed families, if they can be told, and what is wrong with plugins."""
+    try:
+        registry = load(disabled=disabled)
+    except ColibriError as error:
+        repair = "uninstall one of them" if isinstance(error, DuplicateClaim) else "install it, or unset that"
+        return None, [Finding("plugins", "fails", error.message, repair)]
+    findings = [
+        Finding(
+            f"plugin {info.distribution}",
+            "fails",
+            info.error,
+            f"update it, or leave it out with --disable-plugin {info.distribution}",
+        )
+        for info in registry.plugins()
+        if info.error is not None
+    ]
+    names = [info.distribution for info in registry.plugins() if info.error is None and not info.builtin]
+    return registry, [*findings, Finding("plugins", "ok", ", ".join(names) or "none beside what is built in")]
+
+
+def _model(model: str | None, family: str | None, registry: Registry | None) -> Iterator[Finding]:
+    """The checkpoint, its family, and whether the engine can run it here."""
+    try:
+        path = model_on_disk(model)
+    except ColibriError as error:
+        yield Finding("model", "fails", error.message, "name another with --model")
+        return
+    if path is None:
+        name = model or DEFAULT_MODEL
+        yield Finding(
+            "model", "note", f"{name} is not fetched yet", f"it will be on first use: colibri pull {name}"
+        )
+        return
+    try:
+        with open_checkpoint(path) as checkpoint:
+            yield _size(checkpoint)
+            if registry is not None:
+                yield from _family(checkpoint, family, registry)
+    except (EngineError, OSError) as error:
+        yield Finding("model", "fails", getattr(error, "message", str(error)), "fetch or copy it again")
+
+
+def _size(checkpoint: Checkpoint) -> Finding:
+    size, free = sum(file.size for file in checkpoint.files), _available_memory()
+    found = f"{checkpoint.path}: {checkpoint.architecture}, {_gigabytes(size)}"
+    if free is not None and size > free:
+        repair = "stop other programs, or use a smaller model or a coarser quantisation of it"
+        return Finding(
+            "model", "fails", f"{found}, more than the {_gigabytes(free)} that are available", repair
+        )
+    return Finding("model", "ok", found)
+
+
+def _family(checkpoint: Checkpoint, named: str | None, registry: Registry) -> Iterator[Finding]:
+    try:
+        family = registry[named] if named is not None else registry.identify(checkpoint.path)
+    except ColibriError as error:
+        yield Finding("family", "fails", error.message, "install the plugin that knows it, or name --family")
+        return
+    yield Finding("family", "ok", f"{family.title} ({family.id}), from {registry.distribution(family.id)}")
+    repair = "serve it with another engine; prompts and replies work with any"
+    try:
+        network = family.network and family.network(checkpoint.config, checkpoint.tensors)
+    except (ColibriError, EngineError) as error:
+        yield Finding("network", "fails", error.message, repair)
+        return
+    if network is None:
+        yield Finding("network", "fails", f"{family.id} brings none that this engine can run", repair)
+    else:
+        yield Finding("network", "ok", f"{checkpoint.architecture} can be run by this engine")
+
+
+def _port(port: int) -> Finding:
+    """Whether a server could listen; one of ours that does is told."""
+    try:
+        bind(load_settings(flags={"port": port})).close()
+    except SettingsError as error:
+        try:
+            server = pidfile.running(port)
+        except pidfile.NotRunning:
+            return Finding(
+                "port", "fails", error.message, "choose another with --port, or end what listens there"
+            )
+        found = f"{port} is served by process {server.pid} of this user"
+        return Finding("port", "note", found, f"to end it: colibri stop --port {port}")
+    return Finding("port", "ok", f"{port} is free")
+
+
+def _gigabytes(size: int) -> str:
+    return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"

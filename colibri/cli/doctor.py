@@ -1,0 +1,47 @@
+"""`colibri doctor`: what would fail here, and how to repair it."""
+
+from __future__ import annotations
+
+import sys
+
+import attrs
+import click
+
+from colibri.cli.checks import examine
+from colibri.cli.common import as_json, disable_plugin, disabled_plugins, family_option, model_option
+from colibri.cli.output import write_json, write_table
+from colibri.server.settings import SETTINGS
+
+__all__ = ["command"]
+
+_PORT = next(row for row in SETTINGS if row.name == "port")
+_SHOWN = {"ok": "ok", "note": "note", "fails": "FAILS"}
+
+
+@click.command()
+@model_option
+@family_option
+@click.option(
+    "--port",
+    type=click.IntRange(1, 65535),
+    envvar=_PORT.variable,
+    default=_PORT.default,
+    show_default=True,
+    help="The port that a server would listen on.",
+)
+@as_json
+@disable_plugin
+@click.pass_context
+def command(ctx: click.Context, model: str | None, family: str | None, port: int, as_json: bool) -> None:
+    """Tell what would keep a model from being served here, and how to repair it.
+
+    Nothing is fetched, loaded or changed. The exit code is 1 when something fails.
+    """
+    findings = list(examine(model, family, port, disabled_plugins(ctx)))
+    failing = [finding for finding in findings if finding.state == "fails"]
+    if as_json:
+        write_json({"ok": not failing, "checks": [attrs.asdict(finding) for finding in findings]})
+    else:
+        rows = [(_SHOWN[one.state], one.name, one.found, one.repair or "-") for one in findings]
+        write_table(("", "CHECK", "FOUND", "REPAIR"), rows)
+    sys.exit(1 if failing else 0)
