@@ -61,13 +61,13 @@ def _ready(address, deadline):
 def scratch_python(tmp_path):
     """A virtual environment that sees what is installed here, so that a page can install a plugin."""
     folder = tmp_path / "venv"
-    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True, timeout=120)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True, timeout=120)
     library = next((folder / "lib").iterdir()) / "site-packages"
     paths = [path for path in [*site.getsitepackages(), *sys.path] if path.endswith("site-packages")]
     # addsitedir, unlike a bare path, also reads the .pth files of editable installs.
     lines = [f"import site; site.addsitedir({path!r})" for path in dict.fromkeys(paths)]
     (library / "seen.pth").write_text("\n".join(lines) + "\n")
-    for program in ("colibri", "pytest"):
+    for program in ("colibri", "pip", "pytest"):
         script = folder / "bin" / program
         script.write_text(f'#!/bin/sh\nexec "{folder}/bin/python" -m {program} "$@"\n')
         script.chmod(0o755)
