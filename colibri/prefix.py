@@ -72,14 +72,17 @@ def check_prefixes(family: Family, conversation: Conversation) -> tuple[Step, ..
     turns = conversation.turns
     replies = [index for index, turn in enumerate(turns) if turn.role == "assistant"]
     steps = []
+    asked: Prompt | None = None
     for index, following in pairwise([*replies, len(turns)]):
         if index + 1 == len(turns):
             break
         try:
-            asked = family.render(evolve(conversation, turns=turns[:index], open_last=False))
+            asked = asked or family.render(evolve(conversation, turns=turns[:index], open_last=False))
         except ColibriError:  # nothing was asked before this turn, it came with the first request
             continue
-        steps.append(_Transition(family, conversation, asked, index, following).step())
+        transition = _Transition(family, conversation, asked, index, following)
+        steps.append(transition.step())
+        asked = transition.next
     return tuple(steps)
 
 
@@ -239,16 +242,15 @@ class _Transition:
     def _message(self, cause: Cause, where: Where) -> str:
         whose = str(where) or "what belongs to no turn"
         later = "" if self.following == self.turn + 1 else f" once turn {self.following - 1} is there"
-        hint = "; preserve_thinking keeps it" if self._would_hold_preserved() else ""
         match cause:
             case "reasoning":
-                return f"the format drops the reasoning of turn {where.turn}{later}{hint}"
+                return f"the format drops the reasoning of turn {where.turn}{later}{self._remedy()}"
             case "thinking_block" if where.turn is not None and self._reasoning(where.turn) is not None:
                 return f"turn {where.turn} has reasoning, although its prompt left no room for any"
             case "thinking_block":
                 return (
                     f"turn {where.turn} has no reasoning, and the format writes its thinking block"
-                    f" otherwise{later}{hint}"
+                    f" otherwise{later}{self._remedy()}"
                 )
             case "stripped":
                 return f"the format strips white space that came with {whose}"
@@ -258,14 +260,15 @@ class _Transition:
                 return f"the format writes this at another place{later}: {whose}"
         return f"the format writes this otherwise{later}: {whose}"
 
-    def _would_hold_preserved(self) -> bool:
-        """Whether nothing broke if past reasoning were kept."""
+    def _remedy(self) -> str:
+        """What to say if nothing broke were past reasoning kept."""
         thinking = self.conversation.thinking
         if not self.family.features.preserve_thinking or thinking.preserve is True:
-            return False
+            return ""
         kept = evolve(self.conversation, thinking=evolve(thinking, preserve=True))
         asked = self.family.render(evolve(kept, turns=kept.turns[: self.turn]))
-        return _Transition(self.family, kept, asked, self.turn, self.following).step().broken is None
+        step = _Transition(self.family, kept, asked, self.turn, self.following).step()
+        return "; preserve_thinking keeps it" if step.broken is None else ""
 
 
 def _printed(prompt: Prompt, path: Path) -> str:
