@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
+
+from attrs import evolve
 
 from colibri.errors import CheckpointUnknown
 from colibri.family import Family
 
 if TYPE_CHECKING:
     from colibri_engine.api import Engine
+    from colibri_engine.checkpoint import Checkpoint
+    from colibri_engine.process import ProcessEngine
+    from colibri_engine.spec import ArchSpec
+    from colibri_engine.tokenizer import Tokenizer
 
-__all__ = ["open_engine"]
+__all__ = ["open_command", "open_engine", "open_process"]
 
 
 def open_engine(
@@ -34,15 +43,85 @@ def open_engine(
     from colibri_engine.checkpoint import open_checkpoint
     from colibri_engine.local import open_local
 
+    with open_checkpoint(path) as checkpoint:
+        network = _network(checkpoint, family)
+        return open_local(checkpoint, network, context=context, threads=threads, slots=slots)
+
+
+async def open_process(
+    path: str | os.PathLike[str],
+    family: Family | None = None,
+    *,
+    context: int | None = None,
+    threads: int | None = None,
+    slots: int = 1,
+) -> ProcessEngine:
+    """Load a checkpoint into a process of its own, which is started again if it ends; see `open_engine`.
+
+    The engine is an asynchronous context manager and belongs to the running event loop.
+
+    Raises:
+        CheckpointUnknown: no installed family knows the checkpoint, or the family brings no network.
+        colibri_engine.errors.EngineError: the checkpoint is damaged or needs what the engine lacks, or the
+            process ended before it was ready.
+    """
+    from colibri_engine.process import ProcessEngine, ProcessSettings, worker_command
+
+    network = await asyncio.to_thread(_network_of, path, family)
+    command = worker_command(path, network, context=context, threads=threads, slots=slots)
+    return await ProcessEngine.start(command, ProcessSettings(tokenizer=partial(_tokenizer_of, path)))
+
+
+async def open_command(
+    argv: Sequence[str],
+    *,
+    checkpoint: str | os.PathLike[str] | None = None,
+    context: int | None = None,
+    slots: int = 1,
+) -> ProcessEngine:
+    """Run a program that speaks the serve line protocol as an engine; see `open_process`.
+
+    `checkpoint` is told to the program, and its tokenizer is used here. `context` and `slots` hold for
+    programs that do not announce how many positions a slot holds and how many slots there are.
+
+    Raises:
+        colibri_engine.errors.EngineError: the program cannot be run, cannot load its model, or ended before
+            it was ready.
+    """
+    from colibri_engine.process import ProcessEngine, ProcessSettings, foreign_command
+
+    settings = ProcessSettings(
+        slots=slots, tokenizer=None if checkpoint is None else partial(_tokenizer_of, checkpoint)
+    )
+    if context is not None:
+        settings = evolve(settings, context=context)
+    return await ProcessEngine.start(foreign_command(argv, checkpoint=checkpoint, slots=slots), settings)
+
+
+def _network(checkpoint: Checkpoint, family: Family | None) -> ArchSpec:
+    """What the engine executes for a checkpoint."""
     from colibri.registry import load
 
-    if family is None:
-        family = load().identify(path)
+    family = family or load().identify(checkpoint.path)
+    network: ArchSpec | None = family.network and family.network(checkpoint.config, checkpoint.tensors)
+    if network is None:
+        raise CheckpointUnknown(
+            f"{checkpoint.path}: family {family.id} brings no network that this engine can run; serve it"
+            " with another engine"
+        )
+    return network
+
+
+def _network_of(path: str | os.PathLike[str], family: Family | None) -> ArchSpec:
+    from colibri_engine.checkpoint import open_checkpoint
+
     with open_checkpoint(path) as checkpoint:
-        network = family.network and family.network(checkpoint.config, checkpoint.tensors)
-        if network is None:
-            raise CheckpointUnknown(
-                f"{os.fspath(path)}: family {family.id} brings no network that this engine can run; serve it"
-                " with another engine"
-            )
-        return open_local(checkpoint, network, context=context, threads=threads, slots=slots)
+        return _network(checkpoint, family)
+
+
+def _tokenizer_of(path: str | os.PathLike[str]) -> Tokenizer:
+    from colibri_engine.checkpoint import open_checkpoint
+    from colibri_engine.tokenizer import load_tokenizer
+
+    with open_checkpoint(path) as checkpoint:
+        return load_tokenizer(checkpoint)

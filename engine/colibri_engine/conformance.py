@@ -60,12 +60,13 @@ async def run_checks(
     try:
         for name, check in CHECKS.items():
             if dialogue is None:
-                dialogue = Dialogue(command, seconds=seconds, slots=slots)
+                fresh = Dialogue(command, seconds=seconds, slots=slots)
                 try:
-                    await dialogue.start(load_seconds)
+                    await fresh.start(load_seconds)
                 except (Fault, EngineError) as error:
                     yield Result(name, False, str(error))
                     return
+                dialogue = fresh
             result = await _run(name, check, dialogue)
             yield result
             if result.passed is False or dialogue.over:

@@ -27,7 +27,7 @@ from .spec import ArchSpec, to_json
 if TYPE_CHECKING:
     from .tokenizer import Tokenizer
 
-__all__ = ["Command", "ProcessEngine", "ProcessSettings", "worker_command"]
+__all__ = ["Command", "ProcessEngine", "ProcessSettings", "foreign_command", "worker_command"]
 
 _LOG: Final = logging.getLogger(__name__)
 _CLOSED: Final = "the engine is closed"
@@ -68,6 +68,16 @@ def worker_command(
         if value is not None:
             argv.append(f"--{name}={value}")
     return Command(argv, greeting=to_json(spec).encode() + b"\n", name="worker")
+
+
+def foreign_command(
+    argv: Sequence[str], *, checkpoint: str | PathLike[str] | None = None, slots: int = 1
+) -> Command:
+    """Any program that speaks the protocol, told by its environment what engines of version 1 read there."""
+    env = {"SERVE": "1", "SERVE_BATCH": "1", "KV_SLOTS": str(slots)}
+    if checkpoint is not None:
+        env["SNAP"] = fspath(checkpoint)
+    return Command(argv, env)
 
 
 class ProcessEngine:
