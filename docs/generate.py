@@ -3,6 +3,7 @@
 A page marks a part with a comment, `<!-- generated: WHAT -->`, and its end with `<!-- end -->`. WHAT is
 
 - `families`: the table of all variants;
+- `settings`: the table of the server's settings;
 - `variants ID...`: what the variants of a format offer, as data says;
 - `prompt ID CASE [OPTIONS]`: a prompt, OPTIONS being a JSON object of template keywords;
 - `reply ID CASE [OPTIONS]`: what the model writes for the first assistant turn of the case.
@@ -26,9 +27,10 @@ from colibri.differences import pieces
 from colibri.errors import ColibriError
 from colibri.family import Family
 from colibri.loss_mask import reply_spans
+from colibri.server.settings import settings_table
 
 DOCS = Path(__file__).parent
-PAGES = [DOCS / "families.md", *sorted((DOCS / "formats").glob("*.md"))]
+PAGES = [DOCS / "api.md", DOCS / "families.md", *sorted((DOCS / "formats").glob("*.md"))]
 PART = re.compile(r"<!-- generated: (?P<what>.+?) -->\n(?P<old>.*?)<!-- end -->", re.DOTALL)
 DATE = {"strftime_now": lambda form: "2026-01-02"}  # for the format that writes today's date
 
@@ -85,6 +87,8 @@ def generated(what: str, families: colibri.Registry) -> str:
     kind, *words = what.split(maxsplit=3 if what.startswith(("prompt", "reply")) else -1)
     if kind == "families":
         return families_table(families)
+    if kind == "settings":
+        return settings_table()
     if kind == "variants":
         return variants_table([families[name] for name in words])
     family, case, options = families[words[0]], words[1], json.loads(words[2] if len(words) > 2 else "{}")
