@@ -119,14 +119,14 @@ class WordReader:
     def __init__(self, events: list[Event]) -> None:
         self._events = events
         self.text: str | None = ""
-        self.start = self.end = -1
+        self.start = self.end = 0
 
     def take(self, text: str, start: int, end: int) -> None:
         """See `Reader`."""
         if self.text is None:
             self._events.append(Framing("skipped", start, end))
             return
-        if self.start < 0:
+        if not self.text:
             self.start = start
         self.end = end
         self.text += text
@@ -173,13 +173,13 @@ class NullReader:
     def __init__(self, call: Call) -> None:
         self._call = call
         self._text = ""
-        self._start = self._end = -1
+        self._start = self._end = 0
         self._string: StringReader | None = None
 
     def take(self, text: str, start: int, end: int) -> None:
         """See `Reader`."""
         if self._string is None:
-            if self._start < 0:
+            if not self._text:
                 self._start = self._end = start
             if "null".startswith(self._text + text):
                 self._text, self._end = self._text + text, end
@@ -196,7 +196,7 @@ class NullReader:
 
     def close(self, at: int) -> None:
         """See `Reader`."""
-        if self._start < 0:
+        if self._string is None and not self._text:
             self._start = self._end = at
         if self._string is None and self._text == "null":
             self._call.give(self._call.opening() + "null", self._start, self._end)
@@ -217,11 +217,11 @@ class HeldReader:
         self._state = state
         self._kinds = kinds
         self._texts: list[str] = []
-        self._start = self._end = -1
+        self._start = self._end = 0
 
     def take(self, text: str, start: int, end: int) -> None:
         """See `Reader`."""
-        if self._start < 0:
+        if not self._texts:
             self._start = start
         self._end = end
         self._texts.append(text)
@@ -233,8 +233,7 @@ class HeldReader:
             value = literal_to_json(text, self._state.quote) or json_string(text.strip())
         else:
             value = argument(text, self._kinds)
-        start = self._start if self._start >= 0 else at
-        self._call.give(self._call.opening() + value, start, at)
+        self._call.give(self._call.opening() + value, self._start if self._texts else at, at)
 
     def abandon(self) -> None:
         """See `Reader`."""

@@ -367,3 +367,34 @@ def test_one_parser_reads_one_reply() -> None:
         reader.feed("x")
     with pytest.raises(RuntimeError, match="new Parser"):
         reader.finish("stop")
+
+
+@given(st.sampled_from(cases()), st.data())
+def test_a_prompt_may_end_anywhere_in_a_reply(case: Case, data: st.DataObject) -> None:
+    """Then only what is behind it is told, however that is cut."""
+    border = data.draw(st.integers(0, len(case["raw"])))
+    prime, rest = case["raw"][:border], case["raw"][border:]
+    special = grammar(case["family"]).special
+    for told in (False, True):
+        whole, cut = (
+            read(
+                Parser(grammar(case["family"]), tools(case["tools"]), prime=prime, ids=lambda: "id"),
+                tokens if told else [text for text, _ in tokens],
+                case["finish_reason_in"],
+            )
+            for tokens in (in_tokens(rest, special, size) for size in (len(rest) + 1, 1))
+        )
+        check_laws(whole, rest)
+        assert cut == whole
+
+
+@given(soups(), st.randoms(use_true_random=False))
+def test_salvaging_changes_no_law(case: Case, chooser: random.Random) -> None:
+    def salvaged(pieces: list[str]) -> list[Any]:
+        subject, declared = grammar(case["family"]), tools(case["tools"])
+        reader = Parser(subject, declared, start=STARTS[case["thinking"]], ids=lambda: "id", salvage=True)
+        return read(reader, pieces, case["finish_reason_in"])
+
+    whole = salvaged([case["raw"]])
+    check_laws(whole, case["raw"])
+    assert salvaged(in_random_sizes(case["raw"], chooser)) == whole
