@@ -24,7 +24,7 @@ def test_help_lists_every_command(run):
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_listed_help_is_the_commands_own(name):
-    command = import_module(f"colibri.cli.{name}").command
+    command = import_module(f"colibri.cli.{name.replace('-', '_')}").command
     assert isinstance(command, click.Command)
     assert command.help
     assert command.help.split(".")[0].split(",")[0].split()[0] == COMMANDS[name].split()[0]
