@@ -7,14 +7,14 @@ from contextlib import aclosing
 from typing import TypeAlias
 
 from attrs import frozen
-from colibri_engine.api import Accepted, Done, Echo, Engine, Job, Piece, Progress
-from colibri_engine.errors import EngineFailed
 
 from colibri.conversation import Conversation
 from colibri.events import Event, Finished, TextDelta
 from colibri.family import Family, Prompt
 from colibri.framing import check_continuation, fold, serve_defaults
 from colibri.pipeline import ReplyStream, Said, Token
+from colibri_engine.api import Accepted, Done, Echo, Engine, Job, Piece, Progress
+from colibri_engine.errors import EngineFailed
 
 __all__ = ["Echoed", "Output", "PlainParser", "generate", "prepare"]
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from attrs import frozen
+
 from colibri_engine.spec import (
     GQA,
     ArchSpec,
