@@ -277,5 +277,5 @@ def _begins(state: State, word: str, known: Sequence[str]) -> bool | None:
     """Whether `word` may still become a known one: None for yes, False for no."""
     if state.match is not None or state.decode:
         return None
-    bare = word.lstrip("\"'")
+    bare = word.strip("\"'")
     return None if any(name.startswith(bare) for name in known) else False

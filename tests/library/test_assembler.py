@@ -353,3 +353,9 @@ def test_text_continued_from_the_prompt() -> None:
         ("</think>x <tool_call>sa", " it"),
     ]:
         assert reply("glm47", said, prime=prime).content == said
+
+
+def test_a_quoted_key_closes_the_value_before_it() -> None:
+    inner = '<parameter=path>\nx\n<parameter="body">\ny\n</parameter>\n'
+    raw = f"<tool_call>\n<function=save>\n{inner}</function>\n</tool_call>"
+    assert arguments("qwen3_xml", raw) == ['{"path": "x", "body": "y"}']
