@@ -52,6 +52,17 @@ async def url_of(process):
     return line.decode().strip()
 
 
+async def scheduler_shows(http, **numbers):
+    """Wait until /health tells these numbers."""
+    async with asyncio.timeout(10):
+        while True:
+            async with http.get("/health") as answer:
+                told = (await answer.json())["scheduler"]
+            if all(told[name] == number for name, number in numbers.items()):
+                return
+            await asyncio.sleep(0.01)
+
+
 def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -59,15 +70,13 @@ def free_port():
 
 
 async def test_sigterm_finishes_what_runs_and_admits_nothing(launch):
-    process = await launch(words=["one", "two"], pause=0.4, flags={"access_log": True})
+    process = await launch(words=["one", "two"], pause=1.0, flags={"access_log": True})
     url = await url_of(process)
     async with aiohttp.ClientSession(url) as http:
         running = asyncio.create_task(http.post("/v1/chat/completions", json=BODY))
-        async with http.get("/health", headers={"Connection": "close"}) as answer:
-            assert answer.status == 200
-        await asyncio.sleep(0.2)
+        await scheduler_shows(http, active=1)
         waiting = asyncio.create_task(http.post("/v1/chat/completions", json=BODY))
-        await asyncio.sleep(0.1)
+        await scheduler_shows(http, active=1, queued=1)
         process.terminate()
         async with await waiting as answer:
             assert (answer.status, (await answer.json())["error"]["code"]) == (503, "scheduler_closed")
