@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from enum import Enum
 from typing import TypeAlias
 
 from colibri.automaton import Edge, Node, Search
@@ -22,11 +23,13 @@ _BLANK = re.compile(r"[ \t\r\n]*")
 _LONE = re.compile("[\udc00-\udcff]")
 
 
-class _Verdict:
-    """What a search came to when it did not find a mark that counts."""
+class _Verdict(Enum):
+    """What becomes of a mark that does not count, or not yet."""
+
+    HOLD = "what follows must tell, or was cut by the token limit"
+    REFUSED = "it is text"
 
 
-_HOLD, _REFUSED = _Verdict(), _Verdict()
 _Found: TypeAlias = "tuple[Edge | None, int]"
 
 
@@ -138,7 +141,7 @@ class Scanner:
             verdict = self._judge(node, buffer, match, reason)
             if isinstance(verdict, Edge):
                 return verdict, start
-            if verdict is _HOLD:
+            if verdict is _Verdict.HOLD:
                 return None, self._layout(node, buffer, at, start)
             scan = start + 1
         if reason is None:
@@ -163,7 +166,7 @@ class Scanner:
             verdict = self._judge(node, buffer, match, reason)
             if isinstance(verdict, Edge):
                 return verdict, match.start()
-            if verdict is _HOLD:
+            if verdict is _Verdict.HOLD:
                 return None, at
             scan = match.start() + 1
             if scan > limit:
@@ -199,7 +202,7 @@ class Scanner:
                 verdict = self._judge(node, buffer, match, reason)
                 if isinstance(verdict, Edge):
                     return verdict, start
-                if verdict is _HOLD:
+                if verdict is _Verdict.HOLD:
                     return None, start
             if node.state.nest:
                 self._depth = max(0, self._depth + (buffer[start] in "([{") - (buffer[start] in ")]}"))
@@ -228,20 +231,20 @@ class Scanner:
         literal = match.group()
         edge = node.edges.get(literal)
         if reason is None and match.end() == len(buffer) and (edge is None or literal in node.longer):
-            return _HOLD
+            return _Verdict.HOLD
         while edge is not None:
             behind = match.start() + len(literal)
             counts = not edge.confirm or self._confirm(node, edge, buffer, behind, reason)
             if counts:
                 return edge
             if counts is None:
-                return _HOLD
+                return _Verdict.HOLD
             if self._observer:
                 start, end = self._raw(match.start()), self._raw(behind)
                 self._observer(Step("refused", start, end, node.name, edge.spelled, edge.target.name))
             literal = node.shorter.get(literal, "")
             edge = node.edges.get(literal)
-        return _REFUSED
+        return _Verdict.REFUSED
 
     # Confirming a mark by what follows it.
 
