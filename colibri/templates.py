@@ -1,6 +1,7 @@
 """Chat templates, rendered byte for byte as Hugging Face's `apply_chat_template` renders them.
 
-Text in messages is only ever a value: nothing of it is compiled or executed.
+Text in messages is only ever a value: nothing of it is compiled or executed. Jinja is imported with the
+first template that is compiled, so that families can be listed and replies read without it.
 """
 
 from __future__ import annotations
@@ -9,17 +10,19 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from attrs import frozen
-from jinja2 import Template, TemplateError, TemplateNotFound, TemplateSyntaxError
 
 from colibri.errors import FamilyFileError, RenderError, Where
 from colibri.messages import REASONING_KEYS
 from colibri.provenance import Segment
-from colibri.sandbox import ChatEnvironment, Clock
 from colibri.traced_values import traced
-from colibri.tracing import TracedEnvironment, segments_of
+
+if TYPE_CHECKING:
+    from jinja2 import Template, TemplateNotFound, TemplateSyntaxError
+
+    from colibri.sandbox import Clock
 
 __all__ = ["ChatTemplate", "Prepare"]
 
@@ -118,6 +121,10 @@ class ChatTemplate:
 
     @cached_property
     def _plain(self) -> Template:
+        from jinja2 import TemplateSyntaxError
+
+        from colibri.sandbox import ChatEnvironment
+
         try:
             return ChatEnvironment(self.loader, self._clock).from_string(self.source)
         except TemplateSyntaxError as error:
@@ -125,9 +132,13 @@ class ChatTemplate:
 
     @cached_property
     def _traced(self) -> Template:
+        from colibri.tracing import TracedEnvironment
+
         return TracedEnvironment(self.loader, self._clock).from_string(self.source)
 
     def _run(self, call: _Call) -> str:
+        from jinja2 import TemplateNotFound, TemplateSyntaxError
+
         try:
             return str(self._text(self._plain, call.messages, call.variables))
         except (RenderError, FamilyFileError):
@@ -138,6 +149,8 @@ class ChatTemplate:
             raise _refusal(self.name, error, call.messages) from error
 
     def _segments(self, call: _Call, text: str, length: int) -> tuple[Segment, ...]:
+        from colibri.tracing import segments_of
+
         try:
             followed = self._text(self._traced, *call.traced())
         except Exception:  # whatever it is, the plain render has given the text
@@ -240,12 +253,16 @@ def _with_open_end(messages: Messages, key: str) -> tuple[list[dict[str, Any]], 
 
 
 def _broken(name: str, error: TemplateSyntaxError | TemplateNotFound) -> FamilyFileError:
+    from jinja2 import TemplateNotFound
+
     if isinstance(error, TemplateNotFound):
         return FamilyFileError(f"{name} imports {error.name!r}, which is not beside it; add that file")
     return FamilyFileError(f"{error.name or name}, line {error.lineno}: {error.message}")
 
 
 def _refusal(name: str, error: Exception, messages: Messages) -> RenderError:
+    from jinja2 import TemplateError
+
     reason = str(error) if isinstance(error, TemplateError) else f"{type(error).__name__}: {error}"
     return RenderError(f"{name} refuses this conversation: {reason}", where=_place_at_work(error, messages))
 

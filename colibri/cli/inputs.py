@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from colibri.errors import ColibriError
-from colibri.protocols.base import ProtocolError
-from colibri.protocols.json_body import decode_body
 
 __all__ = ["InputError", "parse_json", "read_request", "read_text", "source_name"]
 
@@ -40,6 +38,9 @@ def read_request(path: str) -> dict[str, Any]:
     Raises:
         InputError: it is not UTF-8, not JSON or not an object. OSError: the file cannot be read.
     """
+    from colibri.protocols.base import ProtocolError
+    from colibri.protocols.json_body import decode_body
+
     try:
         return decode_body(_read(path))
     except ProtocolError as error:
