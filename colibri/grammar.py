@@ -296,6 +296,8 @@ def _check(grammar: Grammar, top: Table) -> None:
     for state in grammar.states.values():
         if state.otherwise is not None and grammar.states[state.otherwise].otherwise is not None:
             raise top.error(f"state.{state.name}.else", "must lead to a state that has no `else` itself")
+    if len(grammar.special) > 256:
+        raise top.error("special", f"must hold at most 256 texts, not {len(grammar.special)}")
     for index, spelling in enumerate(grammar.special):
         if not spelling or len(spelling) > MARK_LIMIT or spelling in grammar.special[:index]:
             raise top.error(

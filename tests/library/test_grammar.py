@@ -2,15 +2,17 @@
 
 import re
 from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
 import pytest
+from attrs import fields
 
 from colibri.errors import FamilyFileError
 from colibri.grammar import Grammar, load_grammar
 from colibri.parser import Parser
 from colibri.reply import fold
-from colibri.states import SLOTS
+from colibri.states import SLOTS, Mark, State
 
 from .replies import FAMILIES, grammar, tools
 
@@ -152,6 +154,14 @@ def test_a_states_own_mark_beats_its_groups() -> None:
 def test_the_bound_is_a_property() -> None:
     toy = load_grammar(TABLE, file="toy")
     assert toy.hold == len("<call>") + 256 + 256
+
+
+def test_the_reference_page_names_every_key() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "reply-grammar.md").read_text(encoding="utf-8")
+    spelled = {"otherwise": "else", "wire": "as", "name": "slot"}
+    keys = {spelled.get(field.name, field.name) for kind in (State, Mark) for field in fields(kind)}
+    for word in (*keys, *SLOTS, *(key for key in TABLE if key not in ("state", "group"))):
+        assert f"`{word}`" in page, word
 
 
 FILES = sorted(path.name.removesuffix(".grammar.toml") for path in FAMILIES.glob("*/*.grammar.toml"))
