@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import logging
 import os
 import signal
@@ -116,6 +117,8 @@ async def _serve(
     try:
         served = Served(_with_settings(family, app.settings), engine, app.settings)
         await asyncio.to_thread(warm, served)
+        gc.collect()
+        gc.freeze()  # what is loaded by now stays; walking over it again would hold up the event loop
         app.serve(served)
         ready()
         await end

@@ -153,3 +153,39 @@ async def test_expect_continue(serve):
         answer = await asyncio.wait_for(reader.read(), 5)
         assert b" 404 " in answer.splitlines()[0]
         writer.close()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"GET /%ff%fe",
+        b"GET /v1/models/%ff%00%2e%2e",
+        b"GET /\xff\xfe",
+        b"GET /../../etc/passwd",
+        b"GET //health",
+        b"GET /health/",
+        b"GET http://localhost/nothing",
+        b"GET http://[::1",
+        b"GET *",
+        b"CONNECT localhost:80",
+        b"TRACE /",
+        b"G\x00T /",
+        b"GET /" + b"a" * 20_000,
+        b"GET /?" + b"a=1&" * 1000,
+    ],
+)
+async def test_strange_request_lines_are_refused_in_words(serve, line):
+    async with serve() as live:
+        status, body = await raw(live, line + b" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        assert 400 <= status < 500
+        assert json.loads(body)["error"]["message"]
+        assert (await live.json("GET", "/health"))[0] == 200
+
+
+@pytest.mark.parametrize("count", [200, 5000])
+async def test_heads_that_are_too_large_are_refused(serve, count):
+    async with serve() as live:
+        lines = b"".join(b"x-%d: y\r\n" % number for number in range(count))
+        status, body = await raw(live, b"GET /health HTTP/1.1\r\nHost: localhost\r\n" + lines + b"\r\n")
+        assert status == 400
+        assert json.loads(body)["error"]["type"] == "invalid_request_error"
