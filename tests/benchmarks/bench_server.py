@@ -164,6 +164,7 @@ async def memory():
 
 
 async def prompt():
+    from colibri.server.jobs import warm
     from tests.server.conftest import running
     from tests.server.scripted import ScriptedEngine, say
 
@@ -174,6 +175,7 @@ async def prompt():
     fields = {"model": "qwen36", "messages": turns}
     size = len(json.dumps(fields))
     async with running(ScriptedEngine(say("a"))) as live:
+        warm(live.app.served)
         data = json.dumps(fields).encode()
         del turns, fields
         peaks = []
