@@ -48,12 +48,13 @@ class Said:
     """What the next pieces mean.
 
     tokens: those of the returned text whose meaning is settled by now. ended: a stop sequence was met,
-    so nothing that the engine adds will be read.
+    so nothing that the engine adds will be read. raw: the characters of the raw generation that came.
     """
 
     events: Sequence[Event]
     tokens: Sequence[Token] = ()
     ended: bool = False
+    raw: str = ""
 
 
 class ReplyStream:
@@ -96,7 +97,7 @@ class ReplyStream:
         if self._ledger is not None:
             self._ledger.add(piece, start, self._end)
         events = self._read(text, start, piece.control) if text else []
-        return self._said(events)
+        return self._said(events, text)
 
     def finish(self, reason: str) -> Said:
         """End the reply: `reason` is the engine's, "stop" or "length"; a stop sequence makes it "stop"."""
@@ -113,11 +114,11 @@ class ReplyStream:
             events.insert(-1, Framing("stop", self._passed, self._end))
         if isinstance(events[-1], Finished):
             events[-1] = evolve(events[-1], start=self._end, end=self._end)
-        return self._said(events, over=True)
+        return self._said(events, rest, over=True)
 
-    def _said(self, events: list[Event], *, over: bool = False) -> Said:
+    def _said(self, events: list[Event], raw: str, *, over: bool = False) -> Said:
         tokens = self._ledger.settle(events, over=over) if self._ledger is not None else ()
-        return Said(events, tokens, ended=self.stopped is not None)
+        return Said(events, tokens, self.stopped is not None, raw)
 
     def _read(self, text: str, start: int, control: bool | None) -> list[Event]:
         if self._filter is None:

@@ -7,11 +7,13 @@ from contextlib import suppress
 from typing import Any
 
 import click
+from attrs import define, field
 
 from colibri.cli.replies import ReplyView
-from colibri.cli.session import Session, Wishes, open_session, session_options
+from colibri.cli.session import Answer, Session, Wishes, open_session, session_options
 from colibri.conversation import Part, Reasoning, Text, Turn
 from colibri.events import Event
+from colibri.family import Prompt
 from colibri.reply import fold
 
 __all__ = ["command"]
@@ -28,33 +30,52 @@ def command(ctx: click.Context, /, **wishes: Any) -> None:
     """
     with open_session(ctx, Wishes(**wishes)) as session:
         _tell(f"{session.family.title}; Ctrl-C stops a reply, :reset forgets, :q or Ctrl-D ends")
-        turns: list[Turn] = []
+        chat = _Chat(session)
         while (line := _read_line()) is not None and line != ":q":
             if line == ":reset":
-                turns.clear()
+                chat = _Chat(session)
                 _tell("forgotten")
             elif line:
-                turns += _exchange(session, turns, line)
+                chat.say(line)
 
 
-def _exchange(session: Session, past: list[Turn], line: str) -> list[Turn]:
-    """Say `line`, show the reply, and give both as turns; a reply that was stopped counts as it stands."""
-    said = Turn("user", (Text(line),))
-    view, events = ReplyView(), list[Event]()
+@define
+class _Chat:
+    """What was said so far, and the last answer if the next prompt can be built on it."""
 
-    def show(event: Event) -> None:
-        events.append(event)
-        view.feed(event)
+    session: Session
+    turns: list[Turn] = field(factory=list)
+    last: Answer | None = None
 
-    try:
-        session.reply([*past, said], show)
-    except KeyboardInterrupt:
-        pass
-    finally:
-        view.close()
-    reply = fold(events)
-    parts: list[Part] = [Reasoning(reply.reasoning)] if reply.reasoning else []
-    return [said, Turn("assistant", (*parts, Text(reply.content)))]
+    def say(self, line: str) -> None:
+        """Say `line` and show the reply; one that is stopped counts as it stands."""
+        said = Turn("user", (Text(line),))
+        prompt = self._extended(said) or self.session.prompt([*self.turns, said])
+        view, events = ReplyView(), list[Event]()
+
+        def show(event: Event) -> None:
+            events.append(event)
+            view.feed(event)
+
+        self.last = None
+        try:
+            self.last = self.session.reply(prompt, show)
+        except KeyboardInterrupt:
+            pass
+        finally:
+            view.close()
+        reply = fold(events)
+        parts: list[Part] = [Reasoning(reply.reasoning)] if reply.reasoning else []
+        self.turns += [said, Turn("assistant", (*parts, Text(reply.content)))]
+
+    def _extended(self, said: Turn) -> Prompt | None:
+        """The next prompt on top of what the model has read and written, where the format allows it.
+
+        The engine then finds every token of the past in its cache.
+        """
+        if self.last is None or self.last.raw is None:
+            return None
+        return self.session.family.extend(self.last.prompt, self.last.raw, [said])
 
 
 def _read_line() -> str | None:

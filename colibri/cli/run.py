@@ -38,8 +38,8 @@ def command(ctx: click.Context, /, prompt: str, as_json: bool, **wishes: Any) ->
 
     with open_session(ctx, Wishes(**wishes)) as session:
         try:
-            done = session.reply([Turn("user", (Text(text),))], show)
+            answer = session.reply(session.prompt([Turn("user", (Text(text),))]), show)
         finally:
             view.close()
     if as_json:
-        write_json({"type": "usage", **attrs.asdict(done)})
+        write_json({"type": "usage", **attrs.asdict(answer.done)})

@@ -20,10 +20,10 @@ from colibri.conversation import Conversation, Text, Thinking, Turn
 from colibri.events import Event
 
 if TYPE_CHECKING:
-    from colibri.family import Family
+    from colibri.family import Family, Prompt
     from colibri_engine.api import Done, Engine, SamplingParams
 
-__all__ = ["Session", "Wishes", "open_session", "session_options"]
+__all__ = ["Answer", "Session", "Wishes", "open_session", "session_options"]
 
 _Decorated = TypeVar("_Decorated", bound=Callable[..., Any])
 
@@ -74,6 +74,15 @@ def session_options(command: _Decorated) -> _Decorated:
 
 
 @frozen
+class Answer:
+    """A reply that ended: to which prompt, its exact text if the model ended it itself, and its counts."""
+
+    prompt: Prompt
+    raw: str | None
+    done: Done
+
+
+@frozen
 class Session:
     """A loaded model, one reply at a time. Ctrl-C during a reply cancels it and raises KeyboardInterrupt."""
 
@@ -82,37 +91,48 @@ class Session:
     wishes: Wishes
     _runner: asyncio.Runner = field(factory=asyncio.Runner, init=False, repr=False)
 
-    def reply(self, turns: Sequence[Turn], show: Callable[[Event], None]) -> Done:
-        """Reply to the turns, telling `show` each event as it comes.
+    def prompt(self, turns: Sequence[Turn]) -> Prompt:
+        """The prompt of the turns, with the wished system text and thinking.
 
         Raises:
-            ColibriError: the family's format refuses the turns. EngineError: they do not fit, or the
-                engine failed.
+            ColibriError: the family's format refuses the turns.
         """
-        return self._runner.run(self._reply(self.wishes.conversation(turns), show))
+        from colibri.generation import prepare
 
-    async def _reply(self, conversation: Conversation, show: Callable[[Event], None]) -> Done:
-        from colibri.generation import generate, prepare
+        return prepare(self.family, self.wishes.conversation(turns))
+
+    def reply(self, prompt: Prompt, show: Callable[[Event], None]) -> Answer:
+        """Reply to a prompt, telling `show` each event as it comes.
+
+        Raises:
+            EngineError: the prompt does not fit, or the engine failed.
+        """
+        return self._runner.run(self._reply(prompt, show))
+
+    async def _reply(self, prompt: Prompt, show: Callable[[Event], None]) -> Answer:
+        from colibri.generation import generate
         from colibri.pipeline import ReplyStream, Said
         from colibri.provenance import trusted_spans
         from colibri_engine.api import Done, Job
 
-        prompt = prepare(self.family, conversation)
         job = Job(
             prompt=prompt.text,
             max_tokens=self.wishes.max_tokens or self.engine.capabilities.context_length,
             trusted=trusted_spans(prompt.segments),
             sampling=self._sampling(),
         )
-        parser = self.family.new_parser(conversation.tools, prompt)
+        parser = self.family.new_parser((), prompt)
         stream = ReplyStream(parser, stops=prompt.stop, patient=self.family.stops.patient)
+        raw: list[str] = []
         async with aclosing(generate(self.engine, job, stream)) as outputs:
             async for output in outputs:
                 if isinstance(output, Said):
+                    raw.append(output.raw)
                     for event in output.events:
                         show(event)
                 elif isinstance(output, Done):
-                    return output
+                    whole = output.reason == "stop" and stream.stopped is None
+                    return Answer(prompt, "".join(raw) if whole else None, output)
         raise AssertionError("a generation ends with Done or an error")
 
     def _sampling(self) -> SamplingParams:

@@ -92,6 +92,30 @@ def test_chat_remembers_what_was_said(run, scripted):
     assert past.index("I am Bo.") < past.index("Hello Bo.") < past.index("Who am I?")
 
 
+def test_chat_builds_on_what_the_model_wrote(run, scripted):
+    """The next prompt is the last one with the reply as it was sampled, also where it is not canonical."""
+    engine = scripted(" Hello  Bo.\n", "Hm.", "Yes.")
+    assert run("chat", *SMOLLM2, input="I am Bo.\nWho am I?\nSure?\n").exit_code == 0
+    first, second, third = (job.prompt for job in engine.jobs)
+    assert second.startswith(first + " Hello  Bo.\n<|im_end|>")
+    assert third.startswith(second + "Hm.<|im_end|>")
+    assert not any(start < second.index("I am Bo") < end for start, end in engine.jobs[1].trusted)
+
+
+def test_chat_renders_again_where_the_format_rewrites_the_past(run, scripted):
+    engine = scripted("One\n</think>\n\nHello.", "Two\n</think>\n\nBye.")
+    assert run("chat", "--family", "qwen36", "--think", input="Hi.\nOn.\n").exit_code == 0
+    past = engine.jobs[1].prompt
+    assert "One" not in past
+    assert "Hello.<|im_end|>" in past
+
+
+def test_chat_renders_again_behind_a_reply_that_was_cut(run, scripted):
+    engine = scripted("Hello there", "Bye")
+    assert run("chat", *SMOLLM2, "-n", "2", input="Hi.\nOn.\n").exit_code == 0
+    assert "Hello <|im_end|>" in engine.jobs[1].prompt
+
+
 def test_chat_forgets_on_reset_and_ends_on_q(run, scripted):
     engine = scripted("one", "two")
     result = run("chat", *SMOLLM2, input="first\n:reset\nsecond\n:q\nnever\n")
