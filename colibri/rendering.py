@@ -48,9 +48,7 @@ class Renderer:
             RenderError: the format refuses this conversation.
             RequestError: a thinking level is unknown.
         """
-        if conversation.open_last and not (
-            conversation.turns and conversation.turns[-1].role == "assistant"
-        ):
+        if conversation.open_last and not (conversation.turns and conversation.turns[-1].role == "assistant"):
             raise RenderError(
                 "only a trailing assistant turn can be continued; end the messages with one",
                 where=Where(turn=len(conversation.turns) - 1),

@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+
 from colibri_engine.checkpoint import open_checkpoint
 from colibri_engine.errors import CheckpointError
 

@@ -4,12 +4,13 @@ import struct
 
 import numpy as np
 import pytest
-from colibri_engine.errors import CheckpointError
-from colibri_engine.gguf import TENSOR_TYPES, LazyArray, read_header
-from colibri_engine.tensors import DTYPES
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, GGUFReader, GGUFValueType, GGUFWriter
 from hypothesis import given
 from hypothesis import strategies as st
+
+from colibri_engine.errors import CheckpointError
+from colibri_engine.gguf import TENSOR_TYPES, LazyArray, read_header
+from colibri_engine.tensors import DTYPES
 
 from .writers import ARRAY, BOOL, gguf, i32s, in_memory, string, strings, tensor, text, u32
 

@@ -5,11 +5,12 @@ import struct
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from colibri_engine.checkpoint import open_checkpoint
 from colibri_engine.errors import CheckpointError
 from colibri_engine.safetensors import read_header
-from hypothesis import given
-from hypothesis import strategies as st
 
 from .writers import entry, folder, in_memory, safetensors
 

@@ -4,6 +4,7 @@ import json
 
 import attrs
 import pytest
+
 from colibri_engine.checkpoint import open_checkpoint
 from colibri_engine.errors import SpecError
 from colibri_engine.spec import from_json, integer, number, require, rope_theta, to_json, validate

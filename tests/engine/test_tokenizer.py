@@ -5,13 +5,14 @@ from pathlib import Path
 
 import pytest
 import tokenizers
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import models, pre_tokenizers
+
 from colibri_engine.checkpoint import open_checkpoint
 from colibri_engine.errors import CheckpointError, JobError
 from colibri_engine.pretokenizers import PRETOKENIZERS
 from colibri_engine.tokenizer import load_tokenizer
-from hypothesis import given
-from hypothesis import strategies as st
-from tokenizers import models, pre_tokenizers
 
 from .writers import folder, gguf, safetensors, string, tokenizer_pairs, u32
 

@@ -12,14 +12,13 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from colibri_engine.api import Piece
-
 from colibri.conversation import Tool
 from colibri.events import Event, Finished, ReasoningDelta, TextDelta
 from colibri.grammar import Grammar, load_grammar
 from colibri.parser import Parser
 from colibri.pipeline import ReplyStream
 from colibri.reply import fold, join
+from colibri_engine.api import Piece
 
 THOROUGH = bool(os.environ.get("COLIBRI_THOROUGH"))
 """Whether to try everything instead of a sample; minutes instead of seconds."""

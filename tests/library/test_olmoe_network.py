@@ -2,11 +2,11 @@
 
 import pytest
 from attrs import evolve
-from colibri_engine.errors import SpecError
-from colibri_engine.tensors import TensorInfo
 
 from colibri.families.olmoe.network import network
 from colibri.spec import validate
+from colibri_engine.errors import SpecError
+from colibri_engine.tensors import TensorInfo
 
 # transformers' OlmoeConfig of a tiny random checkpoint
 FOLDER = {

@@ -5,7 +5,6 @@ import re
 from typing import Any
 
 import pytest
-from colibri_engine.api import Candidate, Echo, Piece
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +12,7 @@ from colibri.events import Finished, Framing, TextDelta
 from colibri.parser import Parser
 from colibri.pipeline import ReplyStream, Said, Token
 from colibri.reply import Reply, fold, join
+from colibri_engine.api import Candidate, Echo, Piece
 
 from .replies import Case, cases, check_laws, grammar, in_random_sizes, parser, tools
 

@@ -10,8 +10,9 @@ import sys
 import unicodedata
 from pathlib import Path
 
-from colibri_engine.checkpoint import open_checkpoint
 from tokenizers.pre_tokenizers import ByteLevel
+
+from colibri_engine.checkpoint import open_checkpoint
 
 NAMES = ("gpt-2", "llama-bpe", "mpt", "qwen2", "qwen35", "refact", "starcoder")
 
