@@ -17,7 +17,7 @@ from .errors import EngineFailed
 __all__ = ["Child", "Command"]
 
 _LOG: Final = logging.getLogger("colibri_engine.process")
-_STDOUT: Final = 1
+_CHUNK: Final = 1 << 14
 _LONGEST: Final = 300
 _TERMINATE_SECONDS: Final = 5.0
 _FLUSH_SECONDS: Final = 1.0
@@ -51,6 +51,8 @@ class Child(asyncio.SubprocessProtocol):
         self._read = read
         self._ended = ended
         self._transport: Any = None
+        self._output = -1
+        self._parts = 2
         self._gone = asyncio.Event()
         self._writable = asyncio.Event()
         self._writable.set()
@@ -62,16 +64,25 @@ class Child(asyncio.SubprocessProtocol):
         Raises:
             EngineFailed: there is no such program, or the system refuses to run it.
         """
-        command = self._command
+        command, loop = self._command, asyncio.get_running_loop()
+        self._output, writing = os.pipe()
+        os.set_blocking(self._output, False)
+        loop.add_reader(self._output, self._read_output)
         try:
-            await asyncio.get_running_loop().subprocess_exec(
+            await loop.subprocess_exec(
                 lambda: self,
                 *command.argv,
+                stdout=writing,
                 env={**os.environ, **command.env},
                 start_new_session=True,
             )
-        except (OSError, ValueError) as error:
-            raise EngineFailed(f"the engine {command.argv[0]} cannot be started: {error}") from None
+        except BaseException as error:
+            self._close_output()
+            if isinstance(error, OSError | ValueError):
+                raise EngineFailed(f"the engine {command.argv[0]} cannot be started: {error}") from None
+            raise
+        finally:
+            os.close(writing)
         self.write(command.greeting)
 
     @property
@@ -99,7 +110,8 @@ class Child(asyncio.SubprocessProtocol):
             return "closed its output"
         if status >= 0:
             return f"exited with status {status}"
-        return f"was killed by signal {-status} ({signal.Signals(-status).name})"
+        names = [each.name for each in signal.Signals if each == -status]
+        return f"was killed by signal {-status}" + f" ({', '.join(names)})" * bool(names)
 
     async def writable(self) -> None:
         """Wait until the program has read most of what was written to it."""
@@ -134,34 +146,22 @@ class Child(asyncio.SubprocessProtocol):
             self.signal(signal.SIGKILL)
             await self._gone.wait()
 
-    async def wait(self) -> None:
-        """Wait until it is gone."""
-        await self._gone.wait()
-
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called by asyncio."""
         self._transport = transport
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         """Called by asyncio."""
-        if fd == _STDOUT:
-            self._read(data)
-            return
         *lines, self._line = (self._line + data).split(b"\n")
         for line in lines:
             self._log(line)
         self._line = self._line[:_LONGEST]
 
-    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
-        """Called by asyncio. Without an output it is of no use any more."""
-        if fd == _STDOUT:
-            self.close_input()
-            asyncio.get_running_loop().call_later(_FLUSH_SECONDS, self.signal, signal.SIGKILL)
-
     def process_exited(self) -> None:
         """Called by asyncio. What it has started goes with it, or holds its output open only so long."""
         self._kill_group(signal.SIGKILL)
-        asyncio.get_running_loop().call_later(_FLUSH_SECONDS, self._transport.close)
+        for close in (self._transport.close, self._close_output):
+            asyncio.get_running_loop().call_later(_FLUSH_SECONDS, close)
 
     def pause_writing(self) -> None:
         """Called by asyncio."""
@@ -172,12 +172,41 @@ class Child(asyncio.SubprocessProtocol):
         self._writable.set()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Called by asyncio, when it has exited and its pipes are closed."""
+        """Called by asyncio, when it has exited and its pipes but the output are closed."""
         self._log(self._line)
         self._transport.close()
-        self._writable.set()
-        self._gone.set()
-        self._ended()
+        self._part_ended()
+
+    def _read_output(self) -> None:
+        """There is output, or its end: then the program is of no use any more.
+
+        Read here, because asyncio's pipes allocate 256 KiB for each read, and deliver it one turn later.
+        """
+        try:
+            data = os.read(self._output, _CHUNK)
+        except BlockingIOError:
+            return
+        if data:
+            self._read(data)
+        else:
+            self.close_input()
+            asyncio.get_running_loop().call_later(_FLUSH_SECONDS, self.signal, signal.SIGKILL)
+            self._close_output()
+
+    def _close_output(self) -> None:
+        if self._output >= 0:
+            asyncio.get_running_loop().remove_reader(self._output)
+            os.close(self._output)
+            self._output = -1
+            self._part_ended()
+
+    def _part_ended(self) -> None:
+        """The program and its output have ends of their own; it is gone after both."""
+        self._parts -= 1
+        if not self._parts:
+            self._writable.set()
+            self._gone.set()
+            self._ended()
 
     def _kill_group(self, number: int) -> None:
         """No other group can have its number while one of its members lives."""

@@ -140,10 +140,12 @@ def whole(word: str, name: str, low: int = 0) -> int:
     Raises:
         ValueError: naming the field.
     """
-    digits = word.removeprefix("-")
-    if not (digits.isascii() and digits.isdigit()) or len(digits) > 20 or int(word) < low:
-        raise ValueError(f"{name} is {word!r:.40}; it must be a whole number of at least {low}")
-    return int(word)
+    digits = word[1:] if word[:1] == "-" else word
+    if len(digits) <= 20 and digits.isdigit() and digits.isascii():
+        value = int(word)
+        if value >= low:
+            return value
+    raise ValueError(f"{name} is {word!r:.40}; it must be a whole number of at least {low}")
 
 
 def real(word: str, name: str) -> float:
@@ -160,7 +162,11 @@ def real(word: str, name: str) -> float:
 
 def option(words: Sequence[str], name: str) -> str | None:
     """The value of the first `name=value` word."""
-    return next((word[len(name) + 1 :] for word in words if word.startswith(f"{name}=")), None)
+    start = f"{name}="
+    for word in words:
+        if word.startswith(start):
+            return word[len(start) :]
+    return None
 
 
 def split_options(words: Sequence[str]) -> tuple[Sequence[str], dict[str, str]]:
@@ -169,11 +175,13 @@ def split_options(words: Sequence[str]) -> tuple[Sequence[str], dict[str, str]]:
     Raises:
         ValueError: a word behind the first option is none, or a key comes twice.
     """
-    first = next((index for index, word in enumerate(words) if "=" in word), len(words))
+    first = len(words)
     found: dict[str, str] = {}
-    for word in words[first:]:
+    for index, word in enumerate(words):
         key, equals, value = word.partition("=")
-        if not equals or key in found:
+        if equals and key not in found:
+            first = min(first, index)
+            found[key] = value
+        elif found:
             raise ValueError(f"the word {word!r:.40} is no key=value, or its key comes twice")
-        found[key] = value
     return words[:first], found

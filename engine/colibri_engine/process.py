@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from os import PathLike, fspath
+from os.path import abspath
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -63,7 +64,7 @@ def worker_command(
     slots: int = 1,
 ) -> Command:
     """Our own worker for a checkpoint; the arguments are those of `local.open_local`."""
-    argv = [sys.executable, "-P", "-m", "colibri_engine.worker", fspath(checkpoint), f"--slots={slots}"]
+    argv = [sys.executable, "-P", "-m", "colibri_engine.worker", abspath(checkpoint), f"--slots={slots}"]
     for name, value in (("context", context), ("threads", threads)):
         if value is not None:
             argv.append(f"--{name}={value}")
@@ -272,7 +273,7 @@ def _check(job: Job, session: Session) -> None:
     able = session.capabilities
     check_job(job, able, vocab=sys.maxsize)
     beyond = {
-        "echo": job.echo and not able.echo,
+        "echo": job.echo and not (able.echo and (session.version == 2 or job.logprobs is not None)),
         "prompt (token ids)": not isinstance(job.prompt, str) and not able.token_ids,
         "stop_token_ids": bool(job.stop_token_ids) and session.version == 1,
     }

@@ -104,6 +104,7 @@ def encode_capabilities(able: Capabilities) -> bytes:
         "CAPS proto=2",
         f"max_len={able.context_length}",
         f"slots={able.slots}",
+        f"pins={able.pins}",
         f"logprobs={able.max_logprobs}",
         f"echo={able.echo:d}",
         f"ids={able.token_ids:d}",
@@ -142,6 +143,7 @@ def capabilities_of(words: Mapping[str, str], *, context: int, slots: int) -> Ca
     return Capabilities(
         context_length=number("max_len", context),
         slots=number("slots", slots),
+        pins=number("pins"),
         max_logprobs=number("logprobs"),
         echo=number("echo") > 0,
         token_ids=number("ids") > 0,

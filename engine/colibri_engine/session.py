@@ -63,7 +63,7 @@ class Exchange:
                 raise EngineFailed("the engine accepted the request twice")
         elif first:
             self.inbox.put_nowait(Accepted(event.prompt_tokens if isinstance(event, Done) else 0))
-        if isinstance(event, Echo) and not self.job.echo:
+        if isinstance(event, Echo) and (not self.job.echo or event.position < self.job.echo_from):
             return
         if isinstance(event, Echo | Piece) and len(event.top) > (self.job.logprobs or 0):
             event = evolve(event, top=event.top[: self.job.logprobs or 0])

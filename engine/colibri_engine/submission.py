@@ -3,10 +3,10 @@
     SUBMIT id slot bytes max_tokens temperature top_p [grammar_bytes [prefix_bytes]] [key=value …]
 
 is followed by the prompt, the grammar and, in version 2, the trusted spans. The options of version 1 are
-`logprobs=`, which brings those of the prompt along, `pin=1` and `ids=1` (the prompt is decimal token ids).
-`v=2` allows the others: those of `_SAMPLING`, `logit_bias=ID:BIAS,…`, `stop_ids=ID,…`, `echo=1`,
-`grammar=KIND`, and `spans=BYTES`, the size of `START:END …`, in bytes of the prompt, where the spelling of
-a special token stands for the token. Slot -1 is any slot.
+`logprobs=` from 1 on, which brings those of the prompt along, `pin=1` and `ids=1` (the prompt is decimal
+token ids). `v=2` allows the others: those of `_SAMPLING`, `logit_bias=ID:BIAS,…`, `stop_ids=ID,…`, `echo=1`,
+`echo_from=`, `grammar=KIND`, and `spans=BYTES`, the size of `START:END …`, in bytes of the prompt, where the
+spelling of a special token stands for the token. Slot -1 is any slot.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ _SAMPLING: Final[Mapping[str, Callable[[str, str], Any]]] = {
 _DEFAULTS: Final = SamplingParams()
 _GRAMMARS: Final = ("json_schema", "regex", "lark")
 _FIRST: Final = frozenset({"logprobs", "pin", "ids"})
-_SECOND: Final = _FIRST | {*_SAMPLING, "v", "logit_bias", "stop_ids", "echo", "grammar", "spans"}
+_OTHERS: Final = frozenset({"v", "logit_bias", "stop_ids", "echo", "echo_from", "grammar", "spans"})
+_SECOND: Final = _FIRST | _OTHERS | _SAMPLING.keys()
 _FIXED: Final = 7
 
 
@@ -68,7 +69,7 @@ def encode_submit(submit: Submit) -> bytes:
             blocks.append(_encode_spans(job.trusted, job.prompt, len(prompt)))
             words.append(f"spans={len(blocks[-1])}")
     if job.logprobs is not None:
-        words.append(f"logprobs={job.logprobs}")
+        words.append(f"logprobs={job.logprobs if submit.version == 2 else max(1, job.logprobs)}")
     words += ["pin=1"] * job.pin + ["ids=1"] * (not isinstance(job.prompt, str))
     line = " ".join(words)
     if len(line) > MAX_LINE:
@@ -107,6 +108,7 @@ def read_submit(words: Sequence[str], blocks: Sequence[bytes]) -> Submit:
         stop_token_ids=tuple(whole(word, "stop_ids") for word in _items(options, "stop_ids")),
         logprobs=logprobs,
         echo=_flag(options, "echo") if version == 2 else logprobs is not None,
+        echo_from=whole(options.get("echo_from", "0"), "echo_from"),
         slot=None if slot < 0 else slot,
         pin=_flag(options, "pin"),
         grammar=_read_grammar(options, blocks),
@@ -129,7 +131,7 @@ def _second_version(job: Job) -> list[str]:
         words.append(f"stop_ids={','.join(map(str, job.stop_token_ids))}")
     if job.grammar is not None:
         words.append(f"grammar={job.grammar[0]}")
-    return words + ["echo=1"] * job.echo
+    return words + ["echo=1"] * job.echo + [f"echo_from={job.echo_from}"] * (job.echo_from > 0)
 
 
 def _read_sampling(fixed: Sequence[str], options: Mapping[str, str]) -> SamplingParams:

@@ -7,6 +7,9 @@ import logging
 import os
 import signal
 import sys
+from collections import Counter
+from contextlib import aclosing, suppress
+from random import Random
 
 import pytest
 
@@ -215,6 +218,48 @@ async def test_kill_in_every_phase(phase):
         assert await reply(engine, job("xy", 2)) == b"yx"
         assert (await engine.stats())["restarts"] == 1
         assert not os.path.exists(f"/proc/{killed}")
+
+
+async def test_a_storm(monkeypatch):
+    """Kills, cancellations and closed generators under load: every request ends with its reply or a name."""
+    monkeypatch.setattr(process, "_LONGEST_PAUSE", 0.02)
+    random = Random(5)
+    outcomes = Counter[str]()
+
+    async def request(engine, number):
+        text, limit = f"request {number}", random.randrange(1, 60)
+        leave = random.randrange(60) if random.random() < 0.3 else None
+        got = b""
+        try:
+            async with aclosing(engine.generate(job(text, limit))) as events:
+                async for event in events:
+                    if isinstance(event, Piece):
+                        got += event.data
+                    if len(got) == leave:
+                        break
+        except EngineFailed as error:
+            outcomes["refused"] += "SIGKILL" in error.message
+            return
+        want = (text.encode()[::-1] * limit)[:limit]
+        assert got == (want if leave is None else want[:leave])
+        outcomes["answered"] += 1
+
+    async def client(engine, first):
+        for number in range(first, first + 25):
+            await request(engine, number)
+
+    async with fake("--version", "2", "--slots", "4", "--delay", "0.0005") as engine:
+        clients = asyncio.gather(*(client(engine, 100 * each) for each in range(6)))
+        for _ in range(8):
+            await asyncio.sleep(random.uniform(0.02, 0.1))
+            with suppress(ProcessLookupError):
+                await kill(engine)
+        await clients
+        assert outcomes.total() == 150
+        assert outcomes["answered"] > 50
+        assert outcomes["refused"] > 0
+        await eventually(lambda: not engine._session.exchanges)
+        assert await reply(engine, job("xy", 2)) == b"yx"
 
 
 async def test_kill_while_it_starts(tmp_path):

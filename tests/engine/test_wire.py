@@ -6,7 +6,7 @@ import math
 from itertools import pairwise
 
 import pytest
-from attrs import evolve
+from attrs import evolve, fields
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -64,7 +64,7 @@ PLAIN = st.text("ab =,:é", min_size=1).map(lambda text: " ".join(text.split()))
 def jobs(draw, version=2):
     text = draw(TEXTS)
     prompt = draw(st.just(text) | st.lists(COUNTS, max_size=5).map(tuple))
-    logprobs = draw(st.none() | st.integers(0, 32))
+    logprobs = draw(st.none() | st.integers(2 - version, 32))
     job = Job(
         prompt,
         draw(COUNTS),
@@ -89,6 +89,7 @@ def jobs(draw, version=2):
         sampling=sampling,
         stop_token_ids=tuple(draw(st.lists(COUNTS, max_size=3))),
         echo=draw(st.booleans()),
+        echo_from=draw(COUNTS),
         grammar=draw(st.none() | st.tuples(st.sampled_from(["json_schema", "regex", "lark"]), TEXTS)),
     )
 
@@ -141,6 +142,21 @@ def test_jobs_are_read_back(submit):
     assert reader.between_frames
 
 
+@pytest.mark.parametrize("kind", [Job, SamplingParams])
+def test_the_jobs_here_have_all_fields_that_there_are(kind):
+    """So that nothing can be added to a job and forgotten in its frame."""
+    drawn: dict[str, set[str]] = {}
+
+    @given(jobs())
+    def draw(job):
+        part = job if kind is Job else job.sampling
+        for each in fields(kind):
+            drawn.setdefault(each.name, set()).add(repr(getattr(part, each.name)))
+
+    draw()
+    assert {name for name, values in drawn.items() if len(values) < 2} == set()
+
+
 @given(IDS, EVENTS)
 def test_events_are_read_back(id, event):
     reader = ReplyReader()
@@ -179,16 +195,19 @@ def test_errors_are_read_back(id, error):
     assert message.error.message == error.message
 
 
+OF_TYPES = {
+    "int": COUNTS,
+    "bool": st.booleans(),
+    "frozenset[str]": st.frozensets(st.sampled_from(["seed", "regex"])),
+}
+NOT_SAID = {"tokenize", "media"}
+"""What no engine can say: the server tokenizes, and there are no frames for media."""
+
+
 @given(
     st.builds(
         Capabilities,
-        COUNTS,
-        st.integers(1, 16),
-        COUNTS,
-        *[st.booleans()] * 2,
-        st.just(False),
-        st.booleans(),
-        *[st.frozensets(st.sampled_from(["temperature", "seed", "regex"]))] * 2,
+        **{each.name: OF_TYPES[each.type] for each in fields(Capabilities) if each.name not in NOT_SAID},
     )
 )
 def test_capabilities_are_read_back(able):
