@@ -4,6 +4,7 @@ A page marks a part with a comment, `<!-- generated: WHAT -->`, and its end with
 
 - `families`: the table of all variants;
 - `settings`: the table of the server's settings;
+- `errors`: the table of all errors of library and engine;
 - `variants ID...`: what the variants of a format offer, as data says;
 - `prompt ID CASE [OPTIONS]`: a prompt, OPTIONS being a JSON object of template keywords;
 - `reply ID CASE [OPTIONS]`: what the model writes for the first assistant turn of the case.
@@ -12,25 +13,33 @@ A page marks a part with a comment, `<!-- generated: WHAT -->`, and its end with
 from __future__ import annotations
 
 import json
+import pkgutil
 import re
 import sys
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from attrs import evolve
 
 import colibri
+import colibri_engine
 from colibri.conversation import Conversation
 from colibri.differences import pieces
 from colibri.errors import ColibriError
 from colibri.family import Family
 from colibri.loss_mask import reply_spans
+from colibri.protocols.openai_errors import explain
 from colibri.server.settings import settings_table
+from colibri_engine.errors import EngineError
 
 DOCS = Path(__file__).parent
-PAGES = [DOCS / "api.md", DOCS / "families.md", *sorted((DOCS / "formats").glob("*.md"))]
+PAGES = [
+    *(DOCS / name for name in ("api.md", "errors.md", "families.md")),
+    *sorted((DOCS / "formats").glob("*.md")),
+]
 PART = re.compile(r"<!-- generated: (?P<what>.+?) -->\n(?P<old>.*?)<!-- end -->", re.DOTALL)
 DATE = {"strftime_now": lambda form: "2026-01-02"}  # for the format that writes today's date
 
@@ -89,6 +98,8 @@ def generated(what: str, families: colibri.Registry) -> str:
         return families_table(families)
     if kind == "settings":
         return settings_table()
+    if kind == "errors":
+        return errors_table()
     if kind == "variants":
         return variants_table([families[name] for name in words])
     family, case, options = families[words[0]], words[1], json.loads(words[2] if len(words) > 2 else "{}")
@@ -117,6 +128,39 @@ def reply_of(family: Family, conversation: Conversation) -> str:
 
 def _lines(texts: Sequence[str]) -> str:
     return "".join("  " + text.replace("\n", "⏎") + "\n" for text in texts)
+
+
+def errors_table() -> str:
+    """All errors with a code of their own, the library's before the engine's."""
+    for package in (colibri, colibri_engine):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if not module.name.endswith("__main__"):
+                import_module(module.name)
+    rows = [
+        (f"`{kind.code}`", f"`{kind.__module__}.{kind.__qualname__}`", _summary(kind), _answered(kind))
+        for base in (ColibriError, EngineError)
+        for kind in _with_code(base)
+    ]
+    return _table(("code", "error", "meaning", "answer"), rows)
+
+
+def _with_code(kind: type[ColibriError | EngineError]) -> Iterator[type[ColibriError | EngineError]]:
+    if "code" in vars(kind) and kind.__module__.partition(".")[0] in ("colibri", "colibri_engine"):
+        yield kind
+    for inner in sorted(kind.__subclasses__(), key=lambda inner: (inner.__module__, inner.__qualname__)):
+        yield from _with_code(inner)
+
+
+def _summary(kind: type[ColibriError | EngineError]) -> str:
+    return " ".join((kind.__doc__ or "").partition("\n\n")[0].split()).replace("|", "\\|")
+
+
+def _answered(kind: type[ColibriError | EngineError]) -> str:
+    if kind.__module__.startswith(("colibri.cli", "colibri.server")):
+        return "–"
+    made = kind(9, 8) if kind.code == "context_length_exceeded" else kind("m")
+    wire = explain(made)
+    return f"{wire.status} `{wire.code}`"
 
 
 def families_table(families: colibri.Registry) -> str:
