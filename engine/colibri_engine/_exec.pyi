@@ -1,8 +1,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from .slots import State as SlotState
 from .spec import ArchSpec
+from .state import State as SlotState
 from .tensors import TensorInfo
 
 class Source(Protocol):
@@ -11,7 +11,8 @@ class Source(Protocol):
     def data(self, name: str) -> memoryview: ...
 
 class State:
-    def copy_prefix(self, other: SlotState, positions: int) -> None: ...
+    def copy_rows(self, other: SlotState, start: int, end: int) -> None: ...
+    def blocks(self, positions: int) -> list[memoryview]: ...
 
 class Executor:
     def __init__(

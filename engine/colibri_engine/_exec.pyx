@@ -28,15 +28,29 @@ cdef class State:
         self.planes = program.planes
         self.room = (program.context + 7) // 8 * 8
 
-    def copy_prefix(self, State other, int64_t positions):
-        """Take over the first `positions` positions of another slot of the same program."""
+    def copy_rows(self, State other, int64_t start, int64_t end):
+        """Take over the positions [start, end) of another slot of the same program."""
         cdef int64_t offset, count, size, i, at
-        if not 0 <= positions <= self.room or other.planes is not self.planes:
-            raise ValueError("states of one program share prefixes within its context")
+        if not 0 <= start <= end <= self.room or other.planes is not self.planes:
+            raise ValueError("states of one program share positions within its context")
         for offset, count, size in self.planes:
             for i in range(count):
-                at = offset + i * self.room * size
-                memcpy(self.memory.at + at, other.memory.at + at, positions * size)
+                at = offset + (i * self.room + start) * size
+                memcpy(self.memory.at + at, other.memory.at + at, (end - start) * size)
+
+    def blocks(self, int64_t positions):
+        """The memory of the first `positions` positions: writable blocks of bytes, in the layers' order.
+
+        They are valid as long as this object.
+        """
+        cdef int64_t offset, count, size, i
+        if not 0 < positions <= self.room:
+            raise ValueError(f"a state of {self.room} positions has no {positions}")
+        return [
+            memoryview(<char[: positions * size]>(self.memory.at + offset + i * self.room * size)).cast("B")
+            for offset, count, size in self.planes
+            for i in range(count)
+        ]
 
 
 cdef class Executor:

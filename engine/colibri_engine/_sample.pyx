@@ -5,6 +5,7 @@ The order is llama.cpp's: bias, penalties, top_k, typical_p, top_p, min_p, tempe
 normalises what the one before left, keeps at least one token, and breaks ties towards the lower id.
 """
 
+from libc.float cimport FLT_MAX
 from libc.math cimport INFINITY, exp, fabs, log
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memcpy
@@ -141,8 +142,10 @@ cdef class Sampler:
         self.recent.append(token)
         del self.recent[:-REPETITION_WINDOW]
 
-    def choose(self, const float[::1] logits, int64_t position):
+    def choose(self, const float[::1] logits, int64_t position, const unsigned char[::1] mask=None):
         """The token that follows, for logits [vocab]; `position` is its own in the sequence.
+
+        mask: the bit token % 8 of the byte token // 8 allows a token; at least one must be. None allows all.
 
         Raises:
             EngineFailed: a logit is not finite.
@@ -153,6 +156,8 @@ cdef class Sampler:
             if not finite(self.work, self.vocab):
                 refuse()
         self.penalise()
+        if mask is not None:
+            self.forbid(mask)
         with nogil:
             if self.temperature <= 0:
                 token = argmax(self.work, self.vocab)
@@ -173,6 +178,14 @@ cdef class Sampler:
         if self.presence != 0 or self.frequency != 0:
             for token, count in self.counts.items():
                 work[<int64_t>token] -= self.presence + count * self.frequency
+        return 0
+
+    cdef int forbid(self, const unsigned char[::1] mask) except -1:
+        """Leave no probability to the tokens that the mask does not allow."""
+        cdef int64_t token, bits = min(8 * mask.shape[0], self.vocab)
+        for token in range(self.vocab):
+            if token >= bits or not mask[token >> 3] >> (token & 7) & 1:
+                self.work[token] = -INFINITY
         return 0
 
     cdef int64_t draw(self, double u) noexcept nogil:
@@ -213,7 +226,7 @@ cdef class Sampler:
             kept = self.keep(n, top)
             if kept < n or kept == self.top_k:
                 return kept
-        return self.keep(self.gather(-INFINITY), top)
+        return self.keep(self.gather(-FLT_MAX), top)
 
     cdef int64_t gather(self, float least) noexcept nogil:
         """Put the tokens with at least this logit into keys; their number."""

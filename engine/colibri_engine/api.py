@@ -55,7 +55,9 @@ class Job:
     which special-token spellings stand for the special tokens; None means everywhere.
     max_tokens: a ceiling; the engine clamps it to the room its context has. 0 only reads the prompt.
     logprobs: how many candidates to report per token, None for no log probabilities at all; `echo`
-    reports the prompt's tokens too. slot: the KV slot to use, None for any.
+    reports the prompt's tokens too, from position `echo_from` on; what lies before that is not run again
+    if the engine remembers it. slot: the KV slot to use, None for any. pin: keep the prompt in memory, when
+    it is read, for other prompts that begin with it.
     grammar: (kind, text) with kind "json_schema", "regex" or "lark" to constrain the reply.
     """
 
@@ -66,6 +68,7 @@ class Job:
     stop_token_ids: Sequence[int] = ()
     logprobs: int | None = None
     echo: bool = False
+    echo_from: int = 0
     slot: int | None = None
     pin: bool = False
     grammar: tuple[Literal["json_schema", "regex", "lark"], str] | None = None
@@ -142,10 +145,14 @@ EngineEvent: TypeAlias = Accepted | Progress | Echo | Piece | Done
 
 @frozen
 class Capabilities:
-    """What an engine can do; what is absent here must be refused before a job is made."""
+    """What an engine can do; what is absent here must be refused before a job is made.
+
+    slots: jobs at a time. pins: how many pinned prompts it keeps at most.
+    """
 
     context_length: int
     slots: int = 1
+    pins: int = 0
     max_logprobs: int = 0
     echo: bool = False
     token_ids: bool = False

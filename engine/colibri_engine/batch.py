@@ -8,7 +8,7 @@ from typing import Final
 from attrs import define, field
 
 from .running import Running
-from .slots import State
+from .state import State
 
 __all__ = ["BESIDE", "MAX_ROWS", "MAX_WANTED", "Step", "plan"]
 
@@ -32,12 +32,12 @@ class Step:
     wanted: list[int] = field(factory=list)
     parts: list[tuple[Running, int, int]] = field(factory=list)
 
-    def add(self, running: Running, limit: int) -> None:
-        """Take up to `limit` pending rows of a job, as far as there is room for their logits."""
+    def add(self, running: Running, limit: int, limit_wanted: int) -> None:
+        """Take up to `limit` pending rows of a job, of which up to `limit_wanted` need their logits."""
         start, rows, wanted = len(running.slot.history), 0, 0
         while rows < min(limit, running.pending):
             if running.wants(rows):
-                if len(self.wanted) == MAX_WANTED:
+                if wanted == limit_wanted:
                     break
                 self.wanted.append(len(self.tokens))
                 wanted += 1
@@ -59,15 +59,16 @@ class Step:
 
 
 def plan(running: Sequence[Running]) -> Step:
-    """One step. Jobs that read their prompt share its rows evenly; the first in the list goes first."""
+    """One step. Jobs that read their prompt share its rows, and its rows of logits, evenly."""
     step = Step()
     for job in running:
         if not job.prefilling:
-            step.add(job, 1)
+            step.add(job, 1, 1)
     readers = [job for job in running if job.prefilling]
     budget = min(BESIDE, MAX_ROWS - len(step.tokens)) if step.tokens else MAX_ROWS
     for index, job in enumerate(readers):
         before = len(step.tokens)
-        step.add(job, -(-budget // (len(readers) - index)))
+        sharers = len(readers) - index
+        step.add(job, -(-budget // sharers), -(-(MAX_WANTED - len(step.wanted)) // sharers))
         budget -= len(step.tokens) - before
     return step

@@ -46,5 +46,7 @@ def check_job(job: Job, capabilities: Capabilities, vocab: int) -> None:
         raise JobError(f"slot is {job.slot}; this engine has slots 0 to {capabilities.slots - 1}")
     if job.grammar is not None and job.grammar[0] not in capabilities.grammars:
         raise JobError(f"grammar is of kind {job.grammar[0]}; this engine has no such constraint")
-    if job.pin:
-        raise JobError("pin: this engine keeps no pinned prefixes")
+    if job.echo_from < 0:
+        raise JobError(f"echo_from is {job.echo_from}; it must not be negative")
+    if job.pin and not capabilities.pins:
+        raise JobError("pin: this engine keeps no pinned prompts")

@@ -27,12 +27,14 @@ from .checkpoint import Checkpoint, open_checkpoint
 from .errors import ContextLengthExceeded, EngineError, EngineFailed, JobError, SpecError
 from .limits import SAMPLING_RANGES, check_job
 from .scheduler import Scheduler, Ticket
+from .slots import Slots
 from .spec import ArchSpec
 from .tokenizer import Tokenizer, load_tokenizer
 
-__all__ = ["MAX_SLOTS", "LocalEngine", "open_local"]
+__all__ = ["MAX_PINS", "MAX_SLOTS", "LocalEngine", "open_local"]
 
 MAX_SLOTS: Final = 16
+MAX_PINS: Final = 64
 
 _CLOSED: Final = "the engine is closed"
 _LOG: Final = logging.getLogger(__name__)
@@ -45,12 +47,14 @@ def open_local(
     context: int | None = None,
     threads: int | None = None,
     slots: int = 1,
+    pins: int | None = None,
 ) -> LocalEngine:
     """Load a model into this process.
 
     model: a checkpoint's path, or the open checkpoint, which can be closed afterwards. context:
     positions a slot holds, by default as many as the network was made for. threads: by default one
-    for each CPU that this process may use. slots: conversations at a time, 1 to 16.
+    for each CPU that this process may use. slots: conversations at a time, 1 to 16. pins: pinned prompts
+    that are kept, 0 to 64, by default the number in the environment's COLI_PIN_SLOTS or 4.
 
     Raises:
         EngineError: the checkpoint is damaged, the description does not fit it, or an argument is out
@@ -58,11 +62,12 @@ def open_local(
     """
     if not isinstance(model, Checkpoint):
         with open_checkpoint(model) as checkpoint:
-            return open_local(checkpoint, spec, context=context, threads=threads, slots=slots)
+            return open_local(checkpoint, spec, context=context, threads=threads, slots=slots, pins=pins)
     if context is not None and not 0 < context <= spec.context:
         raise SpecError(f"context is {context}; this network was made for 1 to {spec.context} positions")
     if not 0 < slots <= MAX_SLOTS:
         raise SpecError(f"slots is {slots}; 1 to {MAX_SLOTS} are possible")
+    pins = _pins(pins)
     tokenizer = load_tokenizer(model)
     executor = Executor(
         spec,
@@ -72,7 +77,16 @@ def open_local(
         max_rows=MAX_ROWS,
         max_wanted=MAX_WANTED,
     )
-    return LocalEngine(executor, tokenizer, slots)
+    return LocalEngine(executor, tokenizer, slots, pins)
+
+
+def _pins(pins: int | None) -> int:
+    """How many pinned prompts to keep."""
+    word = os.environ.get("COLI_PIN_SLOTS", "4") if pins is None else str(pins)
+    if not word.isdecimal() or int(word) > MAX_PINS:
+        name = "COLI_PIN_SLOTS" if pins is None else "pins"
+        raise SpecError(f"{name} is {word!r}; it must be a number from 0 to {MAX_PINS}")
+    return int(word)
 
 
 def _cpus() -> int:
@@ -83,16 +97,17 @@ def _cpus() -> int:
 class LocalEngine:
     """An `Engine` over one `Executor`; see `open_local`."""
 
-    def __init__(self, executor: Executor, tokenizer: Tokenizer, slots: int) -> None:
+    def __init__(self, executor: Executor, tokenizer: Tokenizer, slots: int, pins: int = 0) -> None:
         self._executor = executor
         self._tokenizer = tokenizer
-        self._scheduler = Scheduler(executor, tokenizer, slots)
+        self._scheduler = Scheduler(executor, tokenizer, Slots(executor.new_state, slots, pins))
         self._mail: queue.SimpleQueue[Ticket | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._closing = False
         self._capabilities = Capabilities(
             context_length=executor.context,
             slots=slots,
+            pins=pins,
             max_logprobs=MAX_CANDIDATES,
             echo=True,
             token_ids=True,

@@ -45,7 +45,7 @@ class Running:
         self._sampler = Sampler(job.sampling, seed, prompt, vocab)
         self._began = self._decoding_since = time.monotonic()
         self.events: list[EngineEvent] = [Accepted(self._prompt, self._cached)]
-        if job.echo:
+        if job.echo and job.echo_from == 0:
             self._echo(0, None, ())
 
     @property
@@ -59,8 +59,9 @@ class Running:
         return len(self.slot.history) < self._prompt
 
     def wants(self, row: int) -> bool:
-        """Whether the logits of the pending row number `row` are needed."""
-        return self.job.echo or row == self.pending - 1
+        """Whether the logits of the pending row number `row` are needed: those of the position after it."""
+        echoed = self.job.echo and len(self.slot.history) + row + 1 >= self.job.echo_from
+        return echoed or row == self.pending - 1
 
     def advance(self, rows: int, logits: Sequence[memoryview[float]]) -> None:
         """The next `rows` pending rows were run; logits: of those that were wanted, in order.

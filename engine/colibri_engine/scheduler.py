@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -13,12 +14,14 @@ from .api import EngineEvent, Job
 from .batch import Step, plan
 from .errors import EngineError, EngineFailed
 from .running import Running
-from .slots import Slots, State
+from .slots import Slots
+from .state import State
 from .tokenizer import Tokenizer
 
 __all__ = ["Runner", "Scheduler", "Ticket"]
 
 
+_LOG: Final = logging.getLogger(__name__)
 _TOTALS: Final = ("jobs", "prompt_tokens", "cached_tokens", "generated_tokens", "steps")
 
 
@@ -62,11 +65,11 @@ class Ticket:
 class Scheduler:
     """Belongs to one thread. counters: totals since the start, by name."""
 
-    def __init__(self, executor: Runner, tokenizer: Tokenizer, slots: int) -> None:
+    def __init__(self, executor: Runner, tokenizer: Tokenizer, slots: Slots) -> None:
         self.counters = dict.fromkeys(_TOTALS, 0)
         self._executor = executor
         self._tokenizer = tokenizer
-        self._slots = Slots(executor.new_state, slots)
+        self._slots = slots
         self._waiting = deque[Ticket]()
         self._running: dict[Running, Ticket] = {}
 
@@ -77,8 +80,14 @@ class Scheduler:
 
     @property
     def gauges(self) -> dict[str, int]:
-        """The present numbers of jobs."""
-        return {"running": len(self._running), "waiting": len(self._waiting)}
+        """The present numbers of jobs, and of pinned prompts and their tokens."""
+        pins = self._slots.snapshots
+        return {
+            "running": len(self._running),
+            "waiting": len(self._waiting),
+            "pins": len(pins),
+            "pinned_tokens": pins.tokens,
+        }
 
     def submit(self, ticket: Ticket) -> None:
         """Queue a job whose prompt is not empty and fits the context."""
@@ -122,13 +131,20 @@ class Scheduler:
     def _admit(self) -> None:
         """Give free slots to waiting jobs, in order; one whose slot is taken holds up nobody else."""
         for ticket in list(self._waiting):
-            slot = self._slots.acquire(ticket.prompt, ticket.job.slot, fresh=ticket.job.echo)
+            job = ticket.job
+            most = max(job.echo_from - 1, 0) if job.echo else None
+            try:
+                slot = self._slots.acquire(ticket.prompt, job.slot, most)
+            except MemoryError as error:
+                self._waiting.remove(ticket)
+                ticket.send(EngineFailed(f"there is no memory for one more slot: {error}"))
+                continue
             if slot is None:
                 continue
             self._waiting.remove(ticket)
-            seed = ticket.job.sampling.seed
+            seed = job.sampling.seed
             running = Running(
-                ticket.job,
+                job,
                 ticket.prompt,
                 slot,
                 room=self._executor.context,
@@ -148,13 +164,21 @@ class Scheduler:
             return
         self.counters["steps"] += 1
         for running, rows, own in step.deliver(logits):
-            before = len(running.tokens)
+            before, reading = len(running.tokens), running.prefilling
             try:
                 running.advance(rows, own)
+                if reading and running.job.pin and not running.prefilling:
+                    self._pin(running)
             except EngineFailed as error:
                 running.slot.forget()
                 self._end(running).send(error)
             self.counters["generated_tokens"] += len(running.tokens) - before
+
+    def _pin(self, running: Running) -> None:
+        try:
+            self._slots.pin(running.slot)
+        except MemoryError as error:
+            _LOG.warning("a prompt could not be pinned: %s", error)
 
     def _flush(self, running: Running) -> None:
         """Send a job's events, and end it if one of them is its last."""

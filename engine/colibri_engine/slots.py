@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol, Self
+from collections.abc import Callable, Iterator
 
 from attrs import define, field
 
-__all__ = ["Slot", "Slots", "State"]
+from .snapshots import Snapshot, Snapshots
+from .state import State, common_prefix
 
-
-class State(Protocol):
-    """The memory of one slot; see `_exec.State`."""
-
-    def copy_prefix(self, other: Self, positions: int) -> None:
-        """Take over the first `positions` positions of another slot."""
-        ...
+__all__ = ["Slot", "Slots"]
 
 
 @define(eq=False)
@@ -37,13 +31,18 @@ class Slot:
 
 
 class Slots:
-    """`count` slots, whose memory is made when first needed."""
+    """`count` slots, whose memory is made when first needed, and up to `pins` pinned prefixes."""
 
-    def __init__(self, make_state: Callable[[], State], count: int) -> None:
+    def __init__(self, make_state: Callable[[], State], count: int, pins: int = 0) -> None:
         self.count = count
+        self.snapshots = Snapshots(make_state, pins)
         self._make_state = make_state
         self._slots: list[Slot] = []
         self._clock = 0
+
+    def __iter__(self) -> Iterator[Slot]:
+        """Those that have memory, in the order of their numbers."""
+        return iter(self._slots)
 
     @property
     def busy(self) -> int:
@@ -53,56 +52,59 @@ class Slots:
     def clear(self) -> None:
         """Forget everything and give the memory back."""
         self._slots.clear()
+        self.snapshots.clear()
 
-    def acquire(self, tokens: list[int], number: int | None = None, *, fresh: bool = False) -> Slot | None:
-        """Take a slot for a prompt; its history is then the longest prefix that any slot remembers.
+    def acquire(self, tokens: list[int], number: int | None = None, most: int | None = None) -> Slot | None:
+        """Take a slot for a prompt; its history is then the longest prefix that any memory holds.
 
-        number: the slot to take, None for any. fresh: let its history be empty. At least one token of
-        the prompt is left to run. None is returned while no suitable slot is free.
+        That is the slot itself, another slot, busy or not, or a snapshot: the positions which the slot
+        lacks are copied, for that takes far less time than to run them. number: the slot to take, None for
+        any. most: the longest history that will do; at least one token of the prompt is left to run in any
+        case. None is returned while no suitable slot is free.
         """
-        while len(self._slots) <= (number or 0):
-            self._add()
-        slot = self._slots[number] if number is not None else self._choose(tokens)
+        slot = self.at(number) if number is not None else self._choose(tokens)
         if slot is None or slot.busy:
             return None
-        donor = max(self._slots, key=lambda other: (_common(other.history, tokens), other is slot))
-        length = 0 if fresh else min(_common(donor.history, tokens), len(tokens) - 1)
-        if donor is not slot:
-            slot.state.copy_prefix(donor.state, length)
-            slot.history = donor.history[:length]
+        donors: list[Slot | Snapshot] = [slot, *self._slots, *self.snapshots]
+        lengths = [common_prefix(donor.history, tokens) for donor in donors]
+        best = lengths.index(max(lengths))
+        longest = min(lengths[best], len(tokens) - 1)
+        own, length = lengths[0], longest if most is None else min(longest, most)
+        slot.forget(own)
+        if length > own:
+            slot.state.copy_rows(donors[best].state, own, length)
+            slot.history += tokens[own:length]
         slot.forget(length)
-        slot.busy = True
-        self._clock += 1
-        slot.used = self._clock
+        self._take(slot, donors[best])
         return slot
 
     def release(self, slot: Slot) -> None:
         """Give a slot back; what it remembers stays."""
         slot.busy = False
 
-    def _add(self) -> Slot:
-        slot = Slot(len(self._slots), self._make_state())
-        self._slots.append(slot)
-        return slot
+    def pin(self, slot: Slot) -> None:
+        """Keep what the slot remembers now, whatever becomes of the slot."""
+        self.snapshots.take(slot.history, slot.state)
+
+    def at(self, number: int) -> Slot:
+        """The slot of this number."""
+        while len(self._slots) <= number:
+            self._slots.append(Slot(len(self._slots), self._make_state()))
+        return self._slots[number]
+
+    def _take(self, slot: Slot, donor: Slot | Snapshot) -> None:
+        slot.busy = True
+        self._clock += 1
+        slot.used = self._clock
+        if isinstance(donor, Snapshot):
+            self.snapshots.touch(donor)
 
     def _choose(self, tokens: list[int]) -> Slot | None:
         """A free slot whose whole history the prompt continues, else a new one, else the longest unused."""
         free = [slot for slot in self._slots if not slot.busy]
-        continued = [slot for slot in free if _common(slot.history, tokens) == len(slot.history)]
+        continued = [slot for slot in free if common_prefix(slot.history, tokens) == len(slot.history)]
         if continued:
             return max(continued, key=lambda slot: (len(slot.history), -slot.number))
         if len(self._slots) < self.count:
-            return self._add()
+            return self.at(len(self._slots))
         return min(free, key=lambda slot: slot.used, default=None)
-
-
-def _common(first: list[int], second: list[int]) -> int:
-    """The length of the longest common prefix, by halving."""
-    low, high = 0, min(len(first), len(second))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if first[low:middle] == second[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import pytest
+from attrs import evolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -85,6 +86,30 @@ def test_tokens_are_drawn_from_the_documented_distribution(params, seed, vocab):
         sampler.accept(token)
     draws = [sampler.choose(logits, position) for position in range(400)]
     assert_drawn_from(distribution(params, logits, prompt, reply), draws)
+
+
+@settings(max_examples=150)
+@given(PARAMS, st.booleans(), st.integers(0, 2**32 - 1), st.integers(1, 300), st.data())
+def test_what_a_mask_forbids_might_as_well_not_exist(params, greedy, seed, vocab, data):
+    """Masked tokens change nothing for the others: these are drawn as from a vocabulary of their own."""
+    params = evolve(params, logit_bias={}, temperature=0 if greedy else params.temperature)
+    bits = data.draw(st.sets(st.integers(0, vocab - 1), min_size=1))
+    allowed = sorted(bits)
+    mask = np.zeros(-(-vocab // 8), np.uint8)
+    for token in allowed:
+        mask[token // 8] |= 1 << token % 8
+    if data.draw(st.booleans()):
+        mask = mask[: allowed[-1] // 8 + 1]
+    logits = logits_of(seed, vocab)
+    whole = Sampler(params, seed, [], vocab)
+    only = Sampler(params, seed, [], len(allowed))
+    for position in range(50):
+        token = whole.choose(logits, position, mask.tobytes())
+        assert token in bits
+        assert token == allowed[only.choose(logits[allowed].copy(), position)]
+    assert Sampler(params, seed, [], vocab).choose(logits, 0, b"\xff" * (vocab // 8 + 9)) == Sampler(
+        params, seed, [], vocab
+    ).choose(logits, 0)
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 500))
