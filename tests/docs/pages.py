@@ -62,14 +62,14 @@ class Run:
         self.printed = ""
 
     def block(self, block: Block) -> None:
-        if block.file is not None:
-            target = self.folder / block.file
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_text(block.body, encoding="utf-8")
-            return
         body = block.body
         for old, new in self.replace.items():
             body = body.replace(old, new)
+        if block.file is not None:
+            target = self.folder / block.file
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(body, encoding="utf-8")
+            return
         runner = getattr(self, f"_{block.language}", None)
         assert runner is not None, f"{self.page.name}:{block.line}: no way to run {block.language!r}"
         runner(body, block)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import site
+import socket
 import subprocess
 import sys
 import time
@@ -19,6 +20,8 @@ from pages import Run, blocks
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 SERVER = "http://127.0.0.1:8000"
+OWN_PORT = "8017"
+"""The port on which a page starts a server of its own."""
 
 
 @pytest.fixture(scope="session")
@@ -74,6 +77,17 @@ def scratch_python(tmp_path):
     return folder / "bin" / "python"
 
 
+@pytest.fixture
+def own_port(smollm2_path, tmp_path, monkeypatch):
+    """A free port; a server that is left on it is stopped."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    yield port
+    subprocess.run([sys.executable, "-m", "colibri", "stop", "--port", port], capture_output=True, timeout=60)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_page(page, tmp_path, request, monkeypatch):
     steps = blocks(page)
@@ -84,6 +98,8 @@ def test_page(page, tmp_path, request, monkeypatch):
         python = request.getfixturevalue("scratch_python")
     if any(SERVER in step.body for step in steps if step.language in ("sh", "python")):
         replace[SERVER] = request.getfixturevalue("server")
+    if any(OWN_PORT in step.body for step in steps):
+        replace[OWN_PORT] = request.getfixturevalue("own_port")
     work = tmp_path / "work"
     work.mkdir()
     run = Run(page, work, python=python, root=ROOT, replace=replace)
