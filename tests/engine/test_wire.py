@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from attrs import evolve, fields
@@ -450,3 +452,19 @@ def test_unknown_kinds_are_passed_over():
     data = b"HELLO 1 2 3\nGPUS 0\n\n" + encode_event(1, Accepted(math.comb(4, 2)))
     assert read(ReplyReader(), data) == [Other("HELLO"), Other("GPUS"), Other(""), Event(1, Accepted(6))]
     assert read(RequestReader(), b"HELLO 1\n" + encode_stop(1)) == [Other("HELLO"), Stop(1)]
+
+
+def test_the_example_of_the_description():
+    """docs/serve-protocol.md shows frames that are read as what it says of them."""
+    text = Path(__file__).parents[2].joinpath("docs", "serve-protocol.md").read_text("utf-8")
+    blocks = dict(re.findall(r"```(engine|server)\n(.*?)```", text, re.DOTALL))
+    replies = read(ReplyReader(), blocks["engine"].replace("^A", "\x01").encode())
+    assert [type(reply).__name__ for reply in replies[:3]] == ["Ready", "Caps", "Started"]
+    assert [type(reply.event).__name__ for reply in replies[3:-1]] == [
+        *("Accepted", "Progress", "Piece", "Accepted", "Done")
+    ]
+    assert replies[-1].code == "CANCELLED"
+    first, second, cancel = read(RequestReader(), blocks["server"].encode())
+    assert first.job.trusted == ((0, 6),)
+    assert first.job.prompt == "<user>Hello!"
+    assert (second.job.prompt, second.job.slot, cancel) == ("a", None, Cancel(2))
