@@ -218,7 +218,7 @@ class Dialogue:
         elif isinstance(message, Caps):
             self.words |= message.words
         elif isinstance(message, Started):
-            self._started = self._ready
+            self._started = True
         elif isinstance(message, LoadFailure):
             self._load_failure = message
         elif isinstance(message, Other) and self._ready:

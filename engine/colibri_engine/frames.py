@@ -57,11 +57,11 @@ class Frame:
 class FrameReader:
     """Cuts a stream into frames, in linear time, however it arrives.
 
-    sizes: of the kinds that have blocks.
+    sizes: of the kinds that have blocks; it may change between two frames.
     """
 
     def __init__(self, sizes: Mapping[str, Sizes]) -> None:
-        self._sizes = sizes
+        self.sizes = sizes
         self._buffer = bytearray()
         self._searched = 0
         self._words: list[str] = []
@@ -84,7 +84,7 @@ class FrameReader:
             if self._lengths is None:
                 if not self._take_line():
                     return
-                find = self._sizes.get(self._words[0]) if self._words else None
+                find = self.sizes.get(self._words[0]) if self._words else None
                 if find is None:
                     yield Frame(self._words)
                     continue

@@ -21,7 +21,6 @@ from .wire import (
     Failure,
     LoadFailure,
     Malformed,
-    Ready,
     Reply,
     ReplyReader,
     Started,
@@ -88,7 +87,6 @@ class Session:
         self._reader = ReplyReader()
         self._words: dict[str, str] = {}
         self._introduced = asyncio.Event()
-        self._ready = False
         self._load_failure: LoadFailure | None = None
         self._slots: list[asyncio.Lock] = []
         self._child = Child(command, self._read, self._end)
@@ -174,10 +172,10 @@ class Session:
 
     def _read(self, data: bytes) -> None:
         """Take what the program writes; one that cannot be understood is killed."""
+        if isinstance(self.over, WireError):
+            return
         try:
             for message in self._reader.feed(data):
-                if self._child.gone or isinstance(self.over, WireError):
-                    return
                 self._take(message)
         except WireError as error:
             self.over = self.over or WireError(f"the engine's output cannot be read: {error.message}")
@@ -194,13 +192,11 @@ class Session:
             self._fail(message.id, f"the engine sent a senseless {message.kind} line: {message.reason}")
             if message.kind in _LAST:
                 self._finish(message.id)
-        elif isinstance(message, Ready):
-            self._ready = True
         elif isinstance(message, Caps):
             self._words |= message.words
         elif isinstance(message, LoadFailure):
             self._load_failure = message
-        elif isinstance(message, Started) and self._ready and not self._introduced.is_set():
+        elif isinstance(message, Started) and not self._introduced.is_set():
             self._introduce()
 
     def _introduce(self) -> None:

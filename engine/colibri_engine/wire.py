@@ -129,10 +129,11 @@ class RequestReader:
 
 
 class ReplyReader:
-    """What a server reads."""
+    """What a server reads. ready: whether READY came already; before it, only LOAD_FAIL has a meaning."""
 
-    def __init__(self) -> None:
-        self._frames = FrameReader(_REPLY_SIZES)
+    def __init__(self, *, ready: bool = False) -> None:
+        self._ready = ready
+        self._frames = FrameReader(_REPLY_SIZES if ready else {})
 
     @property
     def between_frames(self) -> bool:
@@ -146,7 +147,9 @@ class ReplyReader:
             WireError: the stream cannot be read on, or what the engine announces makes no sense.
         """
         for each in self._frames.feed(data):
-            yield _read(each, _REPLIES, _OF_JOBS)
+            if each.kind == READY:
+                self._ready, self._frames.sizes = True, _REPLY_SIZES
+            yield _read(each, _REPLIES if self._ready else _BEFORE, _OF_JOBS)
 
 
 def encode_stop(id: int) -> bytes:
@@ -243,6 +246,7 @@ _REPLIES: Final[Mapping[str, _Read]] = {
     "ERROR": read_error,
     **dict.fromkeys(_OF_JOBS - {"ERROR"}, read_event),
 }
+_BEFORE: Final = {"LOAD_FAIL": _REPLIES["LOAD_FAIL"]}
 _REPLY_SIZES: Final[Mapping[str, Sizes]] = {
     "DATA": counted_sizes,
     "ECHO": counted_sizes,

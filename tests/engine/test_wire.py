@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -161,14 +162,14 @@ def test_the_jobs_here_have_all_fields_that_there_are(kind):
 
 @given(IDS, EVENTS)
 def test_events_are_read_back(id, event):
-    reader = ReplyReader()
+    reader = ReplyReader(ready=True)
     assert read(reader, encode_event(id, event)) == [Event(id, event)]
     assert reader.between_frames
 
 
 @given(IDS, EVENTS)
 def test_version_1_keeps_what_it_has_words_for(id, event):
-    messages = read(ReplyReader(), encode_event(id, event, 1))
+    messages = read(ReplyReader(ready=True), encode_event(id, event, 1))
     if isinstance(event, Progress):
         assert not messages
         return
@@ -191,7 +192,7 @@ def test_version_1_keeps_what_it_has_words_for(id, event):
 
 @given(IDS, ERRORS)
 def test_errors_are_read_back(id, error):
-    (message,) = read(ReplyReader(), encode_error(id, error))
+    (message,) = read(ReplyReader(ready=True), encode_error(id, error))
     assert message.id == id
     assert type(message.error) is type(error)
     assert message.error.message == error.message
@@ -213,7 +214,7 @@ NOT_SAID = {"tokenize", "media"}
     )
 )
 def test_capabilities_are_read_back(able):
-    (caps,) = read(ReplyReader(), encode_capabilities(able))
+    (caps,) = read(ReplyReader(ready=True), encode_capabilities(able))
     assert isinstance(caps, Caps)
     assert caps.words["proto"] == "2"
     assert capabilities_of(caps.words, context=1, slots=1) == able
@@ -231,13 +232,13 @@ def test_single_words_are_read_back():
     assert read(RequestReader(), requests) == [Stop(3), Cancel(2**64 - 1)]
     replies = encode_ready() + encode_started() + encode_load_failure("io", "no  such\nfile")
     assert read(ReplyReader(), replies) == [Ready(), Started(), LoadFailure("io", "no such file")]
-    (failure,) = read(ReplyReader(), encode_failure(9, "NOT_FOUND"))
+    (failure,) = read(ReplyReader(ready=True), encode_failure(9, "NOT_FOUND"))
     assert (failure.id, failure.code) == (9, "NOT_FOUND")
 
 
 STREAM = b"".join(
     [
-        b"starting up\n",
+        b"starting up\nERROR: no GPU\nDATA files: 3\nCAPS lock\n",
         encode_ready(),
         b"CAPS vision=0\n",
         b"HWINFO 4 16.0 cpu|gpu\n\n",
@@ -252,7 +253,19 @@ STREAM = b"".join(
         encode_event(1, Done("stop", 5, 1)),
     ]
 )
-WANT = ["Other", "Ready", "Caps", "Other", "Other", "Started", "Event", "Event", "Event", "Event", "Other"]
+WANT = [
+    *["Other"] * 4,
+    "Ready",
+    "Caps",
+    "Other",
+    "Other",
+    "Started",
+    "Event",
+    "Event",
+    "Event",
+    "Event",
+    "Other",
+]
 WANT += ["Failure", "Malformed", "Event"]
 
 
@@ -284,7 +297,7 @@ FUZZ = st.lists(
 
 @given(
     FUZZ | st.binary(),
-    st.sampled_from([RequestReader, ReplyReader]),
+    st.sampled_from([RequestReader, ReplyReader, partial(ReplyReader, ready=True)]),
     st.lists(st.integers(0, 300), max_size=5),
 )
 def test_fuzzed_bytes_raise_nothing_but_a_named_error(data, reader, cuts):
@@ -365,7 +378,7 @@ def test_spans_that_are_none(block, reason):
     ],
 )
 def test_a_senseless_reply_fails_only_its_job(frame):
-    malformed, after = read(ReplyReader(), frame + encode_event(6, Accepted(1)))
+    malformed, after = read(ReplyReader(ready=True), frame + encode_event(6, Accepted(1)))
     assert isinstance(malformed, Malformed)
     assert malformed.id == 5
     assert after == Event(6, Accepted(1))
@@ -389,7 +402,7 @@ def test_a_senseless_reply_fails_only_its_job(frame):
 def test_a_stream_out_of_step_is_an_error(data):
     for cuts in ((), range(0, len(data), max(1, len(data) // 20))):
         with pytest.raises(WireError):
-            read(ReplyReader(), data, cuts)
+            read(ReplyReader(ready=True), data, cuts)
 
 
 def test_the_forms_of_the_first_version():
@@ -401,15 +414,17 @@ def test_the_forms_of_the_first_version():
     assert encode_event(7, piece, 1) == b"DATA 7 1 -0.5 1 5 -0.5\na\n"
     done = Done("length", 4, 16, decode_seconds=2.0)
     assert encode_event(7, done, 1) == b"DONE 7 STAT 16 8.00 0.0 0.00 4 1\n"
-    (event,) = read(ReplyReader(), b"DONE 7 STAT 16 8.0 97.5 12.25 4 0\n")
+    (event,) = read(ReplyReader(ready=True), b"DONE 7 STAT 16 8.0 97.5 12.25 4 0\n")
     assert event == Event(7, Done("stop", 4, 16, decode_seconds=2.0))
-    (event,) = read(ReplyReader(), b"DONE 7 STAT 16 8.0 97.5 12.25\n")
+    (event,) = read(ReplyReader(ready=True), b"DONE 7 STAT 16 8.0 97.5 12.25\n")
     assert event.event.prompt_tokens == 0
-    (failure,) = read(ReplyReader(), b"ERROR 7 CONTEXT_EXCEEDED prompt_tokens=90 requested=16 capacity=64\n")
+    (failure,) = read(
+        ReplyReader(ready=True), b"ERROR 7 CONTEXT_EXCEEDED prompt_tokens=90 requested=16 capacity=64\n"
+    )
     assert (failure.error.used, failure.error.limit) == (90, 64)
     (submit,) = read(RequestReader(), b"SUBMIT 1 0 1 8 0 1 2 5\naxx\n")
     assert submit.job == Job("a", 8, sampling=SamplingParams(0.0, 1.0), slot=0)
-    (echo,) = read(ReplyReader(), b"ECHO 7 1 0 nan 0\na\n")
+    (echo,) = read(ReplyReader(ready=True), b"ECHO 7 1 0 nan 0\na\n")
     assert echo.event == Echo(0, b"a", None, None)
 
 
@@ -439,18 +454,23 @@ def test_jobs_that_cannot_be_said(job, message):
 
 
 def test_why_a_model_was_not_loaded():
-    (failure,) = read(ReplyReader(), b"LOAD_FAIL kind=nomem 12 GB are missing\n")
+    (failure,) = read(ReplyReader(ready=True), b"LOAD_FAIL kind=nomem 12 GB are missing\n")
     assert isinstance(failure.error, EngineFailed)
     assert "12 GB are missing" in failure.error.message
-    (failure,) = read(ReplyReader(), b"LOAD_FAIL kind=format bad magic\n")
+    (failure,) = read(ReplyReader(ready=True), b"LOAD_FAIL kind=format bad magic\n")
     assert isinstance(failure.error, CheckpointError)
-    (failure,) = read(ReplyReader(), b"LOAD_FAIL out of luck\n")
+    (failure,) = read(ReplyReader(ready=True), b"LOAD_FAIL out of luck\n")
     assert (failure.kind, failure.detail) == ("unknown", "out of luck")
 
 
 def test_unknown_kinds_are_passed_over():
     data = b"HELLO 1 2 3\nGPUS 0\n\n" + encode_event(1, Accepted(math.comb(4, 2)))
-    assert read(ReplyReader(), data) == [Other("HELLO"), Other("GPUS"), Other(""), Event(1, Accepted(6))]
+    assert read(ReplyReader(ready=True), data) == [
+        Other("HELLO"),
+        Other("GPUS"),
+        Other(""),
+        Event(1, Accepted(6)),
+    ]
     assert read(RequestReader(), b"HELLO 1\n" + encode_stop(1)) == [Other("HELLO"), Stop(1)]
 
 

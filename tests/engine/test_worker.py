@@ -43,7 +43,7 @@ class Harness:
     def __init__(self, *script: object, **options: object) -> None:
         self.engine = ScriptedEngine(say(*script), **options)
         self.worker = Worker(self.engine, self.write)
-        self.reader = ReplyReader()
+        self.reader = ReplyReader(ready=True)
         self.messages: list[object] = []
 
     def write(self, data: bytes) -> None:
