@@ -9,6 +9,7 @@ import queue
 import threading
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from os import PathLike
+from pathlib import Path
 from typing import Any, Final
 
 try:
@@ -26,9 +27,10 @@ from .batch import MAX_ROWS, MAX_WANTED
 from .checkpoint import Checkpoint, open_checkpoint
 from .errors import ContextLengthExceeded, EngineError, EngineFailed, JobError, SpecError
 from .limits import SAMPLING_RANGES, check_job
+from .persistence import SlotFiles
 from .scheduler import Scheduler, Ticket
 from .slots import Slots
-from .spec import ArchSpec
+from .spec import ArchSpec, to_json
 from .tokenizer import Tokenizer, load_tokenizer
 
 __all__ = ["MAX_PINS", "MAX_SLOTS", "LocalEngine", "open_local"]
@@ -36,6 +38,7 @@ __all__ = ["MAX_PINS", "MAX_SLOTS", "LocalEngine", "open_local"]
 MAX_SLOTS: Final = 16
 MAX_PINS: Final = 64
 
+_QUIET_SECONDS: Final = 2.0
 _CLOSED: Final = "the engine is closed"
 _LOG: Final = logging.getLogger(__name__)
 
@@ -48,6 +51,7 @@ def open_local(
     threads: int | None = None,
     slots: int = 1,
     pins: int | None = None,
+    kv_folder: str | PathLike[str] | None = None,
 ) -> LocalEngine:
     """Load a model into this process.
 
@@ -55,14 +59,23 @@ def open_local(
     positions a slot holds, by default as many as the network was made for. threads: by default one
     for each CPU that this process may use. slots: conversations at a time, 1 to 16. pins: pinned prompts
     that are kept, 0 to 64, by default the number in the environment's COLI_PIN_SLOTS or 4.
+    kv_folder: where slots are kept over restarts; None keeps nothing.
 
     Raises:
-        EngineError: the checkpoint is damaged, the description does not fit it, or an argument is out
-            of range.
+        EngineError: the checkpoint is damaged, the description does not fit it, an argument is out of
+            range, or the folder cannot be used.
     """
     if not isinstance(model, Checkpoint):
         with open_checkpoint(model) as checkpoint:
-            return open_local(checkpoint, spec, context=context, threads=threads, slots=slots, pins=pins)
+            return open_local(
+                checkpoint,
+                spec,
+                context=context,
+                threads=threads,
+                slots=slots,
+                pins=pins,
+                kv_folder=kv_folder,
+            )
     if context is not None and not 0 < context <= spec.context:
         raise SpecError(f"context is {context}; this network was made for 1 to {spec.context} positions")
     if not 0 < slots <= MAX_SLOTS:
@@ -77,7 +90,10 @@ def open_local(
         max_rows=MAX_ROWS,
         max_wanted=MAX_WANTED,
     )
-    return LocalEngine(executor, tokenizer, slots, pins)
+    files = None
+    if kv_folder is not None:
+        files = SlotFiles(Path(kv_folder), [model.fingerprint(), to_json(spec), cpu_level()])
+    return LocalEngine(executor, tokenizer, slots, pins, files)
 
 
 def _pins(pins: int | None) -> int:
@@ -97,10 +113,20 @@ def _cpus() -> int:
 class LocalEngine:
     """An `Engine` over one `Executor`; see `open_local`."""
 
-    def __init__(self, executor: Executor, tokenizer: Tokenizer, slots: int, pins: int = 0) -> None:
+    def __init__(
+        self,
+        executor: Executor,
+        tokenizer: Tokenizer,
+        slots: int,
+        pins: int = 0,
+        files: SlotFiles | None = None,
+    ) -> None:
+        """Start the engine thread; files: where slots are kept."""
         self._executor = executor
         self._tokenizer = tokenizer
-        self._scheduler = Scheduler(executor, tokenizer, Slots(executor.new_state, slots, pins))
+        self._slots = Slots(executor.new_state, slots, pins)
+        self._files = files
+        self._scheduler = Scheduler(executor, tokenizer, self._slots)
         self._mail: queue.SimpleQueue[Ticket | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._closing = False
@@ -222,8 +248,13 @@ class LocalEngine:
 
     def _work(self) -> None:
         """The engine thread. The cancel flag falls before what it announces is looked at."""
+        if self._files is not None:
+            self._files.restore(self._slots, self._executor.context)
         while True:
-            self._read_mail(wait=self._scheduler.idle)
+            if self._scheduler.idle:
+                self._rest()
+            else:
+                self._read_mail()
             self._executor.cancel(False)
             if self._closing:
                 break
@@ -231,14 +262,31 @@ class LocalEngine:
                 self._scheduler.step()
             except Exception:
                 _LOG.exception("a step failed; its jobs are lost")
-        self._read_mail(wait=False)
-        self._scheduler.close(EngineFailed(_CLOSED))
+        self._read_mail()
+        self._scheduler.fail(EngineFailed(_CLOSED))
+        if self._files is not None:
+            self._files.save(self._slots)
+            self._files.close()
+        self._slots.clear()
         self._executor.close()
 
-    def _read_mail(self, *, wait: bool) -> None:
-        """Queue what was submitted. wait: until there is something, if only a knock (None)."""
-        while wait or not self._mail.empty():
-            wait = False
-            ticket = self._mail.get()
+    def _rest(self) -> None:
+        """Wait for mail; while none comes for a moment, save what the slots remember, one by one."""
+        files = self._files
+        if files is None or files.save(self._slots, lambda: not self._read_mail(_QUIET_SECONDS)):
+            self._read_mail(None)
+
+    def _read_mail(self, seconds: float | None = 0.0) -> bool:
+        """Queue what was submitted; whether there was anything, if only a knock (None).
+
+        seconds: how long to wait for it, None for ever.
+        """
+        came = False
+        while True:
+            try:
+                ticket = self._mail.get(timeout=0.0 if came else seconds)
+            except queue.Empty:
+                return came
+            came = True
             if ticket is not None:
                 self._scheduler.submit(ticket)

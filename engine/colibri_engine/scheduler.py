@@ -107,11 +107,6 @@ class Scheduler:
         for running in list(self._running):
             self._flush(running)
 
-    def close(self, error: EngineError) -> None:
-        """End all jobs with an error and forget all slots."""
-        self.fail(error)
-        self._slots.clear()
-
     def fail(self, error: EngineError) -> None:
         """End all jobs with an error."""
         for ticket in self._waiting:
