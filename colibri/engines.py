@@ -30,11 +30,13 @@ def open_engine(
     context: int | None = None,
     threads: int | None = None,
     slots: int = 1,
+    kv_folder: str | os.PathLike[str] | None = None,
 ) -> Engine:
     """Load a checkpoint, a .gguf file or a folder with config.json, into this process.
 
     `family` None finds the family of the checkpoint among the installed ones. `context` is the number of
-    positions a slot holds, `threads` the number of compute threads; None leaves both to the engine.
+    positions a slot holds, `threads` the number of compute threads; None leaves both to the engine. In
+    `kv_folder` the slots outlive the engine.
 
     Raises:
         CheckpointUnknown: no installed family knows the checkpoint, or the family brings no network.
@@ -45,7 +47,9 @@ def open_engine(
 
     with open_checkpoint(path) as checkpoint:
         network = _network(checkpoint, family)
-        return open_local(checkpoint, network, context=context, threads=threads, slots=slots)
+        return open_local(
+            checkpoint, network, context=context, threads=threads, slots=slots, kv_folder=kv_folder
+        )
 
 
 async def open_process(
@@ -55,6 +59,7 @@ async def open_process(
     context: int | None = None,
     threads: int | None = None,
     slots: int = 1,
+    kv_folder: str | os.PathLike[str] | None = None,
 ) -> ProcessEngine:
     """Load a checkpoint into a process of its own, which is started again if it ends; see `open_engine`.
 
@@ -68,7 +73,9 @@ async def open_process(
     from colibri_engine.process import ProcessEngine, ProcessSettings, worker_command
 
     network = await asyncio.to_thread(_network_of, path, family)
-    command = worker_command(path, network, context=context, threads=threads, slots=slots)
+    command = worker_command(
+        path, network, context=context, threads=threads, slots=slots, kv_folder=kv_folder
+    )
     return await ProcessEngine.start(command, ProcessSettings(tokenizer=partial(_tokenizer_of, path)))
 
 

@@ -62,10 +62,11 @@ def worker_command(
     context: int | None = None,
     threads: int | None = None,
     slots: int = 1,
+    kv_folder: str | PathLike[str] | None = None,
 ) -> Command:
     """Our own worker for a checkpoint; the arguments are those of `local.open_local`."""
     argv = [sys.executable, "-P", "-m", "colibri_engine.worker", abspath(checkpoint), f"--slots={slots}"]
-    for name, value in (("context", context), ("threads", threads)):
+    for name, value in (("context", context), ("threads", threads), ("kv-folder", kv_folder)):
         if value is not None:
             argv.append(f"--{name}={value}")
     return Command(argv, greeting=to_json(spec).encode() + b"\n", name="worker")

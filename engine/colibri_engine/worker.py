@@ -1,6 +1,7 @@
 """The worker program: a checkpoint's engine behind the serve line protocol.
 
     python -m colibri_engine.worker CHECKPOINT [--spec FILE] [--context N] [--threads N] [--slots N]
+                                     [--kv-folder FOLDER]
 
 The file holds the network's description as `spec.to_json` writes it; without one it is the first line of
 standard input. Jobs come on standard input and their events go to standard output, everything else to
@@ -200,7 +201,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m colibri_engine.worker", description=__doc__)
     parser.add_argument("checkpoint", type=Path)
-    parser.add_argument("--spec", type=Path)
+    for name in ("spec", "kv-folder"):
+        parser.add_argument(f"--{name}", type=Path)
     for name in ("context", "threads"):
         parser.add_argument(f"--{name}", type=int)
     parser.add_argument("--slots", type=int, default=1)
@@ -214,7 +216,12 @@ def _open(options: argparse.Namespace) -> Engine:
     with open(options.spec or 0, "rb", buffering=0, closefd=options.spec is not None) as file:
         spec = from_json(file.readline().decode(errors="replace"))
     return open_local(
-        options.checkpoint, spec, context=options.context, threads=options.threads, slots=options.slots
+        options.checkpoint,
+        spec,
+        context=options.context,
+        threads=options.threads,
+        slots=options.slots,
+        kv_folder=options.kv_folder,
     )
 
 

@@ -46,6 +46,15 @@ async def test_a_process_is_what_the_engine_in_this_process_is(tiny):
     await there.close()
 
 
+async def test_slots_outlive_the_process(tiny, tmp_path):
+    async with await open_process(*tiny, threads=1, kv_folder=tmp_path / "kv") as engine:
+        await collect(engine, Job("ABCDEF", 0))
+    engine = open_engine(*tiny, threads=1, kv_folder=tmp_path / "kv")
+    events = await collect(engine, Job("ABCDEFG", 1, sampling=GREEDY))
+    assert events[0] == Accepted(7, 6)
+    await engine.close()
+
+
 async def test_a_family_without_a_network(tiny):
     with pytest.raises(CheckpointUnknown, match="brings no network"):
         await open_process(tiny[0], evolve(tiny[1], network=None))
