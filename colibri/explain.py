@@ -135,7 +135,9 @@ class _Explainer:
     # The scanner's steps.
 
     def _of_steps(self) -> Iterator[Row]:
-        for step in dict.fromkeys(self._steps):
+        # A mark may be refused again, after more came or after `else`; the last word is told.
+        last = {(step.start, step.mark): step for step in self._steps if step.what == "refused"}
+        for step in (*(step for step in self._steps if step.what != "refused"), *last.values()):
             state = self._grammar.states[step.state]
             if step.what == "mark":
                 mark = next(mark for mark in state.marks if mark.at == step.mark)

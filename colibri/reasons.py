@@ -139,6 +139,8 @@ class Reasons:
                     return f"what follows tells whether {mark.at!r} counts"
                 if begun and mark.at.startswith(begun):
                     return f"{mark.at!r} may be coming"
+        if not text.strip(_BLANK):
+            return "a mark may come, with this white space before it"
         return "more must come to tell what it is"
 
     # Calls.

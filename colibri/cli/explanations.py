@@ -30,7 +30,7 @@ _COLORS = {
     "call": "green",
     "called": "green",
 }
-_TEXT = 40
+_TEXT = 32
 _DETAIL = 160
 
 
