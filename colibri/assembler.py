@@ -247,6 +247,8 @@ class Assembler:
 
     def _break(self, call: Call, reason: str, at: int) -> None:
         call.broken = True
+        if call.elements is not None:
+            call.elements.abandon()
         for _, start, end in call.early:
             call.frame("skipped", start, end)
         self.events.append(ToolCallBroken(call.index, reason, at, at))

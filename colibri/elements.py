@@ -81,7 +81,10 @@ class Elements:
         """See `Reader`."""
 
     def abandon(self) -> None:
-        """See `Reader`."""
+        """The call ended while elements were open: report what was kept."""
+        string, self._string = self._string, None
+        if string is not None:
+            string.abandon()
 
     def begin(self, name: str, tag: str, at: int) -> None:
         """An element `name` begins; `tag` is its whole tag, text again if it stands inside a string."""

@@ -19,6 +19,7 @@ def tool(name: str, **properties: Any) -> Tool:
     return Tool({"type": "function", "function": {"name": name, "parameters": parameters}})
 
 
+NS = "]<]minimax[>["
 STRING = {"type": "string"}
 TOOLS = [
     tool("save", path=STRING, body=STRING, note={"type": ["string", "null"]}, n={"type": "integer"}),
@@ -131,6 +132,13 @@ def test_broken_calls(name: str, raw: str, reason: str, index: int | None, word:
     assert fold(told).finish_reason == reason
 
 
+@pytest.mark.parametrize("reason", ["stop", "length"])
+def test_a_possible_null_that_never_closes_is_accounted_for(reason: str) -> None:
+    for value in ("n", "null", "null]<]minimax[>[</x"):
+        reply("glm47", f"<tool_call>save<arg_key>note</arg_key><arg_value>{value}", reason)
+        reply("minimax_m3", f'{NS}<invoke name="save">{NS}<note>{value}', reason)
+
+
 def test_a_broken_call_keeps_what_came() -> None:
     said = reply("glm47", '<tool_call>save<arg_key>path</arg_key><arg_value>a"', "length")
     assert said.broken == (BrokenCall("save", '{"path": "a\\"', "id0", "cut"),)
@@ -209,9 +217,6 @@ def test_object_arguments_stream_as_they_are_spelled() -> None:
     parser = Parser(grammar("gpt_oss"), TOOLS)
     told = [event for character in raw for event in parser.feed(character)]
     assert [event.arguments for event in told if isinstance(event, ToolCallDelta)] == list('{"body":  "x"}')
-
-
-NS = "]<]minimax[>["
 
 
 @pytest.mark.parametrize(
