@@ -111,7 +111,7 @@ class _Explainer:
         self._starts = [event for event in events if isinstance(event, ToolCallStart)]
         self._keys = [event for event in events if isinstance(event, Framing) and event.kind == "key"]
         self._names = {event.index: event.name for event in self._starts}
-        self._arguments: dict[int | None, str] = {}
+        self._arguments: dict[int | None, list[str]] = {}
 
     def explanation(self) -> Explanation:
         reply = fold(self._events)
@@ -188,7 +188,8 @@ class _Explainer:
                 return "called", f"call {index}: {self._names[index]} is whole"
             case ToolCallBroken(index=index):
                 state = self._state(event.start, event.end)
-                return "broken", self._reasons.broken(event, state, self._arguments.get(index, ""))
+                arguments = "".join(self._arguments.get(index, ()))
+                return "broken", self._reasons.broken(event, state, arguments)
             case Framing(kind="skipped") if not self._reasons.text(event.start, event.end).strip():
                 return "skipped", "white space between markers"
             case Framing(kind=kind):
@@ -198,7 +199,7 @@ class _Explainer:
 
     def _argument(self, event: ToolCallDelta) -> str:
         index = event.index
-        self._arguments[index] = self._arguments.get(index, "") + event.arguments
+        self._arguments.setdefault(index, []).append(event.arguments)
         if event.end == event.start:
             return f"call {index}: gives {event.arguments}"
         after = bisect_left(self._keys, event.end, key=lambda key: key.start)
