@@ -60,10 +60,12 @@ async def open_process(
     threads: int | None = None,
     slots: int = 1,
     kv_folder: str | os.PathLike[str] | None = None,
+    drain_seconds: float = 30.0,
 ) -> ProcessEngine:
     """Load a checkpoint into a process of its own, which is started again if it ends; see `open_engine`.
 
-    The engine is an asynchronous context manager and belongs to the running event loop.
+    `drain_seconds` is how long it has to end when it is closed. The engine is an asynchronous context
+    manager and belongs to the running event loop.
 
     Raises:
         CheckpointUnknown: no installed family knows the checkpoint, or the family brings no network.
@@ -76,7 +78,8 @@ async def open_process(
     command = worker_command(
         path, network, context=context, threads=threads, slots=slots, kv_folder=kv_folder
     )
-    return await ProcessEngine.start(command, ProcessSettings(tokenizer=partial(_tokenizer_of, path)))
+    settings = ProcessSettings(tokenizer=partial(_tokenizer_of, path), drain_seconds=drain_seconds)
+    return await ProcessEngine.start(command, settings)
 
 
 async def open_command(
@@ -85,6 +88,7 @@ async def open_command(
     checkpoint: str | os.PathLike[str] | None = None,
     context: int | None = None,
     slots: int = 1,
+    drain_seconds: float = 30.0,
 ) -> ProcessEngine:
     """Run a program that speaks the serve line protocol as an engine; see `open_process`.
 
@@ -98,7 +102,9 @@ async def open_command(
     from colibri_engine.process import ProcessEngine, ProcessSettings, foreign_command
 
     settings = ProcessSettings(
-        slots=slots, tokenizer=None if checkpoint is None else partial(_tokenizer_of, checkpoint)
+        slots=slots,
+        tokenizer=None if checkpoint is None else partial(_tokenizer_of, checkpoint),
+        drain_seconds=drain_seconds,
     )
     if context is not None:
         settings = evolve(settings, context=context)

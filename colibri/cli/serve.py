@@ -9,12 +9,13 @@ import os
 import shlex
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from colibri.cli.common import disable_plugin, find_checkpoint, load_registry, model_on_disk
-from colibri.engines import open_engine
+from colibri.engines import open_command, open_engine, open_process
 from colibri.family import Family
 from colibri.server.run import run_server
 from colibri.server.security import Keys, check_bind
@@ -58,25 +59,36 @@ def command(ctx: click.Context, /, config: str | None, check_config: bool, **fla
     Each setting is also an environment variable, shown in brackets, and a key of the --config file.
     """
     settings = load_settings(config, os.environ, flags)
-    if settings.engine not in (None, "local"):
-        raise SettingsError(f"`engine` {settings.engine!r} is no installed kind of engine; installed: local")
     if check_config:
         _check(ctx, settings)
         return
-    path, family = find_checkpoint(ctx, settings.family, settings.model)
-
-    async def load() -> Engine:
-        return await asyncio.to_thread(
-            open_engine,
-            path,
-            family,
-            context=settings.context,
-            threads=settings.threads,
-            slots=settings.kv_slots,
-        )
-
+    path, family = _model(ctx, settings)
     logging.basicConfig(format="%(message)s")
-    run_server(settings, family, load, lambda url: _announce(settings, family, url))
+    run_server(
+        settings, family, lambda: _open(settings, path, family), lambda url: _announce(settings, family, url)
+    )
+
+
+def _model(ctx: click.Context, settings: Settings) -> tuple[Path | None, Family]:
+    """The checkpoint and its family; another engine may keep its model to itself."""
+    if settings.engine_cmd is None or settings.model is not None:
+        return find_checkpoint(ctx, settings.family, settings.model)
+    if settings.family is None:
+        raise SettingsError("`engine_cmd` needs `model` or `family`, to know how prompts are written")
+    return None, load_registry(ctx)[settings.family]
+
+
+async def _open(settings: Settings, path: Path | None, family: Family) -> Engine:
+    """The engine that the settings ask for."""
+    shape: dict[str, Any] = {"context": settings.context, "slots": settings.kv_slots}
+    if settings.engine_cmd is not None:
+        argv = shlex.split(settings.engine_cmd)
+        return await open_command(argv, checkpoint=path, drain_seconds=settings.engine_drain, **shape)
+    assert path is not None
+    shape |= {"threads": settings.threads, "kv_folder": settings.kv_folder}
+    if settings.engine == "local":
+        return await asyncio.to_thread(open_engine, path, family, **shape)
+    return await open_process(path, family, drain_seconds=settings.engine_drain, **shape)
 
 
 def _check(ctx: click.Context, settings: Settings) -> None:

@@ -139,8 +139,32 @@ class Settings:
     family: str | None = _row(
         None, "--family", "COLIBRI_FAMILY", "model family; found from the checkpoint when absent"
     )
-    engine: str | None = _row(
-        None, "--engine", "COLIBRI_ENGINE", "engine kind; the installed ones are listed by `colibri plugins`"
+    engine: str = _row(
+        "process",
+        "--engine",
+        "COLIBRI_ENGINE",
+        "where the model runs: in a process of its own, or in the server's (local)",
+        choices=("process", "local"),
+    )
+    engine_cmd: str | None = _row(
+        None,
+        "--engine-cmd",
+        "COLIBRI_ENGINE_CMD",
+        "command of another engine that speaks the serve line protocol",
+    )
+    engine_drain: float = _row(
+        30.0,
+        "--engine-drain",
+        "COLI_ENGINE_DRAIN_S",
+        "seconds that an engine in a process of its own has to end",
+        kind="number",
+        positive=True,
+    )
+    kv_folder: str | None = _row(
+        None,
+        "--kv-folder",
+        "COLIBRI_KV_FOLDER",
+        "folder in which conversations outlive the engine; nothing is kept when absent",
     )
     context: int | None = _row(
         None,

@@ -161,7 +161,8 @@ def test_a_port_in_use_is_named(refused, scripted, index, run):
         (["--kv-slots", "many"], "'many' is not a valid integer"),
         (["--config", "absent.toml"], "absent.toml: cannot be read"),
         (["--host", "0.0.0.0"], "key"),
-        (["--engine", "steam"], "`engine` 'steam' is no installed kind of engine; installed: local"),
+        (["--engine", "steam"], "'steam' is not one of 'process', 'local'"),
+        (["--engine-cmd", "true"], "the engine exited with status 0 before it was ready"),
     ],
 )
 def test_settings_that_do_not_fit(refused, index, run, arguments, words):

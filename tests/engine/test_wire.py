@@ -477,7 +477,7 @@ def test_unknown_kinds_are_passed_over():
 def test_the_example_of_the_description():
     """docs/serve-protocol.md shows frames that are read as what it says of them."""
     text = Path(__file__).parents[2].joinpath("docs", "serve-protocol.md").read_text("utf-8")
-    blocks = dict(re.findall(r"```(engine|server)\n(.*?)```", text, re.DOTALL))
+    blocks = dict(re.findall(r"```text (engine|server)\n(.*?)```", text, re.DOTALL))
     replies = read(ReplyReader(), blocks["engine"].replace("^A", "\x01").encode())
     assert [type(reply).__name__ for reply in replies[:3]] == ["Ready", "Caps", "Started"]
     assert [type(reply.event).__name__ for reply in replies[3:-1]] == [
