@@ -8,7 +8,7 @@ import os
 from cpython.bytes cimport PyBytes_AS_STRING
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 
-from ._memory cimport Memory
+from ._memory cimport Arena, Memory
 
 from .errors import EngineError, SpecError
 
@@ -72,12 +72,14 @@ cdef void unpack_row(const ck_matrix *w, int64_t row, uint8_t *scratch, float *t
 cdef class Matrix:
     """Weights [rows, cols] copied once from their row-major file encoding, without changing a bit.
 
+    arena: where to put them, by default in memory of their own.
+
     Raises:
         SpecError: an encoding without kernels, columns that do not fill its blocks, or data of another
             length than the shape asks for.
     """
 
-    def __init__(self, str dtype, Py_ssize_t rows, Py_ssize_t cols, const uint8_t[::1] data):
+    def __init__(self, str dtype, Py_ssize_t rows, Py_ssize_t cols, const uint8_t[::1] data, Arena arena=None):
         cdef int unit = 32 if dtype.startswith("Q") else 2
         if dtype not in _CODES:
             raise SpecError(f"the engine computes with {', '.join(_CODES)}, not with {dtype}")
@@ -91,10 +93,12 @@ cdef class Matrix:
         self.c.dtype = _CODES[dtype]
         self.c.rows, self.c.cols, self.c.groups = rows, cols, (rows + 7) // 8
         self.c.group_bytes = 8 * row_bytes
-        self.memory = Memory(self.c.groups * self.c.group_bytes, huge=True)
-        self.c.data = <const uint8_t *>self.memory.at
+        arena = arena or Arena(0)
+        cdef uint8_t *packed = <uint8_t *>arena.take(self.c.groups * self.c.group_bytes)
+        self.memory = arena.slab
+        self.c.data = packed
         with nogil:
-            ck_pack(&self.c, <uint8_t *>self.memory.at, &data[0], 0, self.c.groups)
+            ck_pack(&self.c, packed, &data[0], 0, self.c.groups)
 
     cdef size_t row_bytes(self) noexcept nogil:
         return self.c.group_bytes // 8

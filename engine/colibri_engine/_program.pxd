@@ -1,7 +1,7 @@
 from libc.stdint cimport int32_t, int64_t
 
 from ._kernels cimport Matrix, ck_acts, ck_kernels
-from ._memory cimport Memory
+from ._memory cimport Arena, Memory
 from ._pool cimport ck_op
 
 
@@ -37,6 +37,7 @@ cdef class Program:
     cdef ck_op *ops
     cdef int64_t count
     cdef object source
+    cdef Arena arena
     cdef dict matrices
     cdef dict buffers
     cdef list kept

@@ -7,8 +7,12 @@ from libc.stdint cimport int16_t, int64_t
 from libc.stdlib cimport free, realloc
 
 from ._kernels cimport Matrix, floats, kernels
-from ._memory cimport Memory
+from ._memory cimport Arena, Memory
 from ._pool cimport ck_op
+
+
+cdef enum:
+    SLAB = 1 << 28
 
 
 cdef class Acts:
@@ -33,6 +37,7 @@ cdef class Program:
     def __init__(self, source, int64_t max_rows, int64_t context, int threads):
         self.k = kernels()
         self.source = source
+        self.arena = Arena(SLAB)
         self.max_rows, self.context, self.threads = max_rows, context, threads
         self.matrices, self.buffers, self.kept, self.planes = {}, {}, [], []
 
@@ -49,7 +54,7 @@ cdef class Program:
         if name not in self.matrices:
             info = self.source.tensors[name]
             rows, cols = info.shape
-            self.matrices[name] = Matrix(info.dtype, rows, cols, self.source.data(name))
+            self.matrices[name] = Matrix(info.dtype, rows, cols, self.source.data(name), self.arena)
         return self.matrices[name]
 
     cdef float *vector(self, str name) except NULL:
