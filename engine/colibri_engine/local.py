@@ -25,6 +25,7 @@ except ImportError as error:
 from .api import Capabilities, Done, EngineEvent, Job, Piece
 from .batch import MAX_ROWS, MAX_WANTED
 from .checkpoint import Checkpoint, open_checkpoint
+from .constraint import Grammars, available
 from .errors import ContextLengthExceeded, EngineError, EngineFailed, JobError, SpecError
 from .limits import SAMPLING_RANGES, check_job
 from .persistence import SlotFiles
@@ -124,6 +125,7 @@ class LocalEngine:
         """Start the engine thread; files: where slots are kept."""
         self._executor = executor
         self._tokenizer = tokenizer
+        self._grammars = Grammars(tokenizer)
         self._slots = Slots(executor.new_state, slots, pins)
         self._files = files
         self._scheduler = Scheduler(executor, tokenizer, self._slots)
@@ -140,6 +142,7 @@ class LocalEngine:
             tokenize=True,
             candidates_spelled=True,
             sampling=frozenset(SAMPLING_RANGES) | {"seed", "logit_bias"},
+            grammars=available(),
         )
         self._thread = threading.Thread(target=self._work, name="colibri-engine", daemon=True)
         self._thread.start()
@@ -156,11 +159,15 @@ class LocalEngine:
         Closing the generator cancels the job.
 
         Raises:
-            JobError: the job asks for something out of range; ContextLengthExceeded before Accepted.
+            JobError: the job asks for something out of range, or its grammar is wrong or leads nowhere;
+                ContextLengthExceeded before Accepted.
             EngineFailed: the network gave a logit that is not finite, or the engine was closed.
         """
         check_job(job, self._capabilities, self._executor.vocab)
         prompt = await self._prompt(job)
+        constraint = None
+        if job.grammar is not None:
+            constraint = await asyncio.to_thread(self._grammars.compile, *job.grammar)
         loop = asyncio.get_running_loop()
         inbox: asyncio.Queue[list[EngineEvent] | EngineError] = asyncio.Queue()
 
@@ -170,7 +177,7 @@ class LocalEngine:
             except RuntimeError:  # the loop is closed, and nobody waits for the rest
                 ticket.cancelled = True
 
-        ticket = Ticket(job, prompt, send)
+        ticket = Ticket(job, prompt, send, constraint)
         self._submit(ticket)
         done, reading = False, True
         try:

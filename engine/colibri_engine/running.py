@@ -8,6 +8,7 @@ from typing import Literal
 
 from ._sample import Sampler, read_out
 from .api import Accepted, Candidate, Done, Echo, EngineEvent, Job, Piece, Progress
+from .constraint import Constraint
 from .slots import Slot
 from .tokenizer import Tokenizer
 
@@ -31,6 +32,7 @@ class Running:
         seed: int,
         tokenizer: Tokenizer,
         vocab: int,
+        constraint: Constraint | None = None,
     ) -> None:
         """Start a job whose prompt's beginning is the slot's history; room: positions in the context."""
         self.job = job
@@ -42,6 +44,7 @@ class Running:
         self._budget = min(job.max_tokens, room - len(prompt))
         self._ends = tokenizer.eos | set(job.stop_token_ids)
         self._tokenizer = tokenizer
+        self._constraint = constraint
         self._sampler = Sampler(job.sampling, seed, prompt, vocab)
         self._began = self._decoding_since = time.monotonic()
         self.events: list[EngineEvent] = [Accepted(self._prompt, self._cached)]
@@ -68,6 +71,7 @@ class Running:
 
         Raises:
             EngineFailed: a logit is not finite.
+            JobError: the job's grammar leads nowhere.
         """
         start = len(self.slot.history)
         reading = self.prefilling
@@ -101,16 +105,24 @@ class Running:
         """Choose the token at `position` and emit it, or end."""
         if position == self._prompt:
             self._decoding_since = time.monotonic()
+        grammar = self._constraint
         if position - self._prompt >= self._budget:
             return self.end("length")
-        token = self._sampler.choose(logits, position)
+        if grammar is not None and grammar.finished:
+            return self.end("stop")
+        mask = None if grammar is None else grammar.mask(self._ends)
+        token = self._sampler.choose(logits, position, mask)
         if token in self._ends:
             return self.end("stop")
         self._sampler.accept(token)
+        if grammar is not None:
+            grammar.accept(token)
         self.tokens.append(token)
         data, control = self._tokenizer.token_bytes(token), self._tokenizer.is_control(token)
         logprob, top = self._read(logits, token)
         self.events.append(Piece(data, token, control, logprob, top))
+        if grammar is not None and grammar.finished:
+            return self.end("stop")
         if len(self.tokens) - self._prompt >= self._budget:
             return self.end("length")
         return None

@@ -12,6 +12,7 @@ from attrs import define
 
 from .api import EngineEvent, Job
 from .batch import Step, plan
+from .constraint import Constraint
 from .errors import EngineError, EngineFailed
 from .running import Running
 from .slots import Slots
@@ -53,12 +54,14 @@ class Runner(Protocol):
 class Ticket:
     """A job and its prompt's tokens. send: takes its events, or the error that ended it.
 
-    cancelled: set by anybody, at any time, to end the job at the next step.
+    constraint: the job's grammar, at its beginning. cancelled: set by anybody, at any time, to end the job
+    at the next step.
     """
 
     job: Job
     prompt: list[int]
     send: Callable[[list[EngineEvent] | EngineError], None]
+    constraint: Constraint | None = None
     cancelled: bool = False
 
 
@@ -146,6 +149,7 @@ class Scheduler:
                 seed=secrets.randbits(64) if seed is None else seed,
                 tokenizer=self._tokenizer,
                 vocab=self._executor.vocab,
+                constraint=ticket.constraint,
             )
             self._running[running] = ticket
             self._flush(running)
@@ -164,8 +168,9 @@ class Scheduler:
                 running.advance(rows, own)
                 if reading and running.job.pin and not running.prefilling:
                     self._pin(running)
-            except EngineFailed as error:
-                running.slot.forget()
+            except EngineError as error:
+                if isinstance(error, EngineFailed):
+                    running.slot.forget()
                 self._end(running).send(error)
             self.counters["generated_tokens"] += len(running.tokens) - before
 

@@ -25,10 +25,14 @@ CONTEXT = 48
 class Letters:
     """A tokenizer whose token i is the character chr(64 + i); token 49 is a control token."""
 
+    size = VOCAB
     eos = frozenset({0})
 
     def encode(self, text: str, trusted: object = None) -> list[int]:
         return [ord(character) - 64 for character in text]
+
+    def encode_ordinary(self, text: str) -> list[int]:
+        return self.encode(text)
 
     def token_bytes(self, token_id: int) -> bytes:
         return chr(64 + token_id).encode()
@@ -240,7 +244,8 @@ async def test_closing_the_engine_ends_its_jobs():
         ({"max_tokens": -1}, "max_tokens is -1"),
         ({"logprobs": 33}, "logprobs is 33; it must be from 0 to 32"),
         ({"slot": 3}, "slot is 3; this engine has slots 0 to 2"),
-        ({"grammar": ("regex", "a")}, "grammar is of kind regex"),
+        ({"grammar": ("regex", "A(")}, r'grammar: .* invalid regex "A\('),
+        ({"grammar": ("gbnf", "A")}, "grammar is of kind gbnf; this engine has no such constraint"),
         ({"pin": True}, "pin"),
         ({"sampling": SamplingParams(temperature=-1)}, r"sampling\.temperature is -1"),
         ({"sampling": SamplingParams(temperature=float("nan"))}, r"sampling\.temperature is nan"),

@@ -1,0 +1,165 @@
+"""Constrained replies: which tokens a grammar allows next; `llguidance` does the parsing."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Final, Protocol
+
+from .errors import JobError
+
+if TYPE_CHECKING:
+    from llguidance import LLMatcher, LLTokenizer
+
+__all__ = ["GRAMMAR_KINDS", "Constraint", "Grammars", "Vocabulary", "available"]
+
+GRAMMAR_KINDS: Final = ("json_schema", "regex", "lark")
+
+# Any JSON layout, but no endless white space, in which weak models lose themselves.
+_WHITE_SPACE: Final = r"[ \t\r\n]{0,64}"
+_LONGEST: Final = 300
+
+
+def available() -> frozenset[str]:
+    """The kinds of grammars that this installation can hold replies to."""
+    return frozenset(GRAMMAR_KINDS if find_spec("llguidance") is not None else ())
+
+
+class Vocabulary(Protocol):
+    """The tokens of a model; `tokenizer.Tokenizer` is one."""
+
+    size: int
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """What a token spells."""
+        ...
+
+    def is_control(self, token_id: int) -> bool:
+        """Whether it is a control token, which no grammar's text matches."""
+        ...
+
+    def encode_ordinary(self, text: str) -> list[int]:
+        """The tokens of a text."""
+        ...
+
+
+class Constraint:
+    """One reply's way through a grammar."""
+
+    def __init__(self, matcher: LLMatcher, size: int) -> None:
+        """size: the number of tokens; the matcher has one more, that of the end."""
+        self._matcher = matcher
+        self._size = size
+
+    @property
+    def finished(self) -> bool:
+        """Whether the grammar is satisfied and nothing can follow."""
+        return self._matcher.is_stopped() and not self._matcher.is_error()
+
+    def mask(self, ends: Iterable[int]) -> bytearray:
+        """A bit for each token, as `Sampler.choose` takes them.
+
+        ends: the tokens that end a reply; they are allowed where the grammar is satisfied.
+
+        Raises:
+            JobError: no token is allowed, or the grammar is too complex to go on.
+        """
+        mask = bytearray(self._matcher.compute_bitmask())
+        self._check()
+        accepting = self._matcher.is_accepting()
+        _set(mask, self._size, False)
+        for token in ends:
+            _set(mask, token, accepting)
+        if not any(mask):
+            raise JobError("grammar: no token of this model continues the reply; change the grammar")
+        return mask
+
+    def accept(self, token: int) -> None:
+        """The token became part of the reply.
+
+        Raises:
+            JobError: the grammar does not allow it, or is too complex to go on.
+        """
+        self._matcher.consume_token(token)
+        self._check()
+
+    def _check(self) -> None:
+        if self._matcher.is_error():
+            raise _refusal(self._matcher.get_error())
+
+
+class Grammars:
+    """Compiles the grammars of one model's replies; safe to use from several threads."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        """Nothing is prepared before the first grammar."""
+        self._vocabulary = vocabulary
+        self._tokenizer: LLTokenizer | None = None
+        self._lock = threading.Lock()
+
+    def compile(self, kind: str, text: str) -> Constraint:
+        """The constraint of a new reply. kind: one of GRAMMAR_KINDS.
+
+        Raises:
+            JobError: the grammar is malformed, contradictory, or uses what `llguidance` does not know.
+        """
+        from llguidance import LLMatcher, LLParserLimits
+
+        limits = LLParserLimits(verbose_errors=False)
+        with self._lock:
+            if self._tokenizer is None:
+                self._tokenizer = _prepared(self._vocabulary)
+        try:
+            matcher = LLMatcher(self._tokenizer, _grammar(kind, text), log_level=0, limits=limits)
+        except ValueError as error:
+            raise _refusal(str(error)) from None
+        if matcher.is_error():
+            raise _refusal(matcher.get_error())
+        return Constraint(matcher, self._vocabulary.size)
+
+
+class _Wrapped:
+    """The vocabulary in the words of `llguidance`, with one more token that stands for all ends."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        end = vocabulary.size
+        self.tokens = [*map(vocabulary.token_bytes, range(end)), b""]
+        self.special_token_ids = [*filter(vocabulary.is_control, range(end)), end]
+        self.eos_token_id = end
+        self.bos_token_id = None
+        self._encode = vocabulary.encode_ordinary
+
+    def __call__(self, text: str) -> list[int]:
+        return self._encode(text)
+
+
+def _prepared(vocabulary: Vocabulary) -> LLTokenizer:
+    from llguidance import LLTokenizer, TokenizerWrapper
+
+    return LLTokenizer(TokenizerWrapper(_Wrapped(vocabulary)))
+
+
+def _grammar(kind: str, text: str) -> str:
+    """The grammar in the form of `llguidance`."""
+    from llguidance import LLMatcher
+
+    if kind == "json_schema":
+        return LLMatcher.grammar_from_json_schema(text, {"whitespace_pattern": _WHITE_SPACE})
+    if kind == "regex":
+        return LLMatcher.grammar_from_regex(text)
+    return LLMatcher.grammar_from_lark(text)
+
+
+def _set(mask: bytearray, token: int, allowed: bool) -> None:
+    if token >> 3 >= len(mask):
+        mask.extend(bytes((token >> 3) + 1 - len(mask)))
+    if allowed:
+        mask[token >> 3] |= 1 << (token & 7)
+    else:
+        mask[token >> 3] &= ~(1 << (token & 7))
+
+
+def _refusal(message: str) -> JobError:
+    words = " ".join(message.split())
+    return JobError(f"grammar: {words if len(words) <= _LONGEST else words[:_LONGEST] + '…'}")
