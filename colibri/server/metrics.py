@@ -16,6 +16,7 @@ from prometheus_client.registry import Collector
 
 from colibri.server.admission import Counters
 from colibri_engine.api import Accepted, Capabilities, Done, Engine, EngineEvent, Job, Piece
+from colibri_engine.scoring import Scoring
 
 __all__ = ["CONTENT_TYPE", "Histogram", "LoopWatch", "MeasuredEngine", "Metrics"]
 
@@ -169,7 +170,7 @@ class LoopWatch:
         self._arm()
 
 
-class MeasuredEngine:
+class MeasuredEngine(Scoring):
     """An engine whose generations are timed and whose tokens are counted."""
 
     def __init__(self, engine: Engine, metrics: Metrics) -> None:

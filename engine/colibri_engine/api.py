@@ -6,6 +6,7 @@ An engine knows nothing of roles, families or HTTP. Implementations are `local` 
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -23,6 +24,7 @@ __all__ = [
     "Piece",
     "Progress",
     "SamplingParams",
+    "Score",
 ]
 
 
@@ -140,6 +142,22 @@ class Done:
     decode_seconds: float = 0.0
 
 
+@frozen
+class Score:
+    """How probable a model holds a text after another: the log probability of each of its tokens.
+
+    token_ids: None for tokens whose id the engine does not tell.
+    """
+
+    token_ids: tuple[int | None, ...]
+    logprobs: tuple[float, ...]
+
+    @property
+    def total(self) -> float:
+        """The log probability of the whole."""
+        return math.fsum(self.logprobs)
+
+
 EngineEvent: TypeAlias = Accepted | Progress | Echo | Piece | Done
 
 
@@ -178,6 +196,28 @@ class Engine(Protocol):
 
         Raises:
             EngineError: see `colibri_engine.errors`; `ContextLengthExceeded` comes before Accepted.
+        """
+        ...
+
+    async def score(
+        self,
+        prefix: str | Sequence[int],
+        options: Sequence[str | Sequence[int]],
+        *,
+        trusted: Sequence[tuple[int, int]] | None = None,
+        slot: int | None = None,
+        pin: bool = False,
+    ) -> list[Score]:
+        """The log probability of each option's tokens after the prefix, which is read once.
+
+        All are texts, or all are token ids. Texts are tokenized together with the prefix, and what exceeds
+        the prefix's number of tokens is the option's; let an option begin where a token does. trusted:
+        where the prefix spells control tokens, None everywhere; an option never does. slot: the slot that
+        does the work, so that no other forgets anything; None takes all that are free. pin: see `Job`.
+
+        Raises:
+            JobError: the engine cannot do that, or as `generate`.
+            EngineFailed: as `generate`.
         """
         ...
 

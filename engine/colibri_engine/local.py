@@ -30,6 +30,7 @@ from .errors import ContextLengthExceeded, EngineError, EngineFailed, JobError, 
 from .limits import SAMPLING_RANGES, check_job
 from .persistence import SlotFiles
 from .scheduler import Scheduler, Ticket
+from .scoring import Scoring
 from .slots import Slots
 from .spec import ArchSpec, to_json
 from .tokenizer import Tokenizer, load_tokenizer
@@ -111,7 +112,7 @@ def _cpus() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-class LocalEngine:
+class LocalEngine(Scoring):
     """An `Engine` over one `Executor`; see `open_local`."""
 
     def __init__(

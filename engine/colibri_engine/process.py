@@ -22,6 +22,7 @@ from .api import Accepted, Capabilities, Done, EngineEvent, Job, Piece, Sampling
 from .child import Command
 from .errors import EngineError, EngineFailed, JobError
 from .limits import check_job
+from .scoring import Scoring
 from .session import Session
 from .spec import ArchSpec, to_json
 
@@ -82,7 +83,7 @@ def foreign_command(
     return Command(argv, env)
 
 
-class ProcessEngine:
+class ProcessEngine(Scoring):
     """An `Engine` that is a program; see `start`. An asynchronous context manager that closes it.
 
     A program that ends by itself, or writes what cannot be read, is started again: at once, and after ever
