@@ -97,26 +97,32 @@ class Scheduler:
         self._waiting.append(ticket)
 
     def step(self) -> None:
-        """Begin what can begin, run one step, send what came of it."""
-        self._drop_cancelled()
-        self._admit()
-        step = plan(list(self._running))
-        if step.tokens:
-            try:
-                self._run(step)
-            except Exception as error:
-                self.fail(EngineFailed(f"the engine broke in a step: {type(error).__name__}: {error}"))
-                raise
-        for running in list(self._running):
-            self._flush(running)
+        """Begin what can begin, run one step, send what came of it.
+
+        Whatever breaks in it is raised, and all jobs have failed by then: none is tried again.
+        """
+        try:
+            self._drop_cancelled()
+            self._admit()
+            self._run(plan(list(self._running)))
+            for running in list(self._running):
+                self._flush(running)
+        except Exception as error:
+            for slot in self._slots:
+                if slot.busy:
+                    slot.forget()
+            self.fail(EngineFailed(f"the engine broke in a step: {type(error).__name__}: {error}"))
+            raise
 
     def fail(self, error: EngineError) -> None:
         """End all jobs with an error."""
-        for ticket in self._waiting:
-            ticket.send(error)
+        tickets = [*self._waiting, *self._running.values()]
+        for slot in self._slots:
+            self._slots.release(slot)
         self._waiting.clear()
-        for running in list(self._running):
-            self._end(running).send(error)
+        self._running.clear()
+        for ticket in tickets:
+            ticket.send(error)
 
     def _drop_cancelled(self) -> None:
         for ticket in [ticket for ticket in self._waiting if ticket.cancelled]:
@@ -139,7 +145,6 @@ class Scheduler:
                 continue
             if slot is None:
                 continue
-            self._waiting.remove(ticket)
             seed = job.sampling.seed
             running = Running(
                 job,
@@ -151,6 +156,7 @@ class Scheduler:
                 vocab=self._executor.vocab,
                 constraint=ticket.constraint,
             )
+            self._waiting.remove(ticket)
             self._running[running] = ticket
             self._flush(running)
             self.counters["jobs"] += 1
@@ -158,6 +164,8 @@ class Scheduler:
             self.counters["cached_tokens"] += len(slot.history)
 
     def _run(self, step: Step) -> None:
+        if not step.tokens:
+            return
         logits = self._executor.run(step.tokens, step.positions, step.states, step.wanted)
         if logits is None:
             return

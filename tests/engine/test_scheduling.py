@@ -118,16 +118,34 @@ def test_a_taken_slot_holds_up_only_those_who_want_it():
     assert isinstance(same[-1], Done)
 
 
-def test_a_broken_executor_fails_all_jobs_once():
-    class Broken(Counting):
-        def run(self, *rows):
-            raise MemoryError("no room")
+@pytest.mark.parametrize(
+    "part",
+    [
+        "colibri_engine.scheduler.plan",
+        "colibri_engine.scheduler.Running",
+        "colibri_engine.slots.Slots.acquire",
+        "colibri_engine.running.Running.advance",
+        "tests.engine.counting.Counting.run",
+    ],
+)
+def test_whatever_breaks_fails_all_jobs_once_and_later_ones_run(part, monkeypatch):
+    executor = Counting()
+    scheduler = scheduler_of(executor, 2)
+    outcomes = [submit(scheduler, [1, 2], 1)[1] for _ in range(3)]
 
-    scheduler = scheduler_of(Broken(), 1)
-    outcomes = [submit(scheduler, [1], 1)[1] for _ in range(2)]
-    with pytest.raises(MemoryError):
-        scheduler.step()
+    def broken(*arguments, **options):
+        raise ValueError("no sense")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(part, broken)
+        with pytest.raises(ValueError, match="no sense"):
+            scheduler.step()
     assert scheduler.idle
     for events in outcomes:
         assert [type(event) for event in events if not isinstance(event, Accepted)] == [EngineFailed]
-        assert "the engine broke in a step: MemoryError: no room" in str(events[-1])
+        assert "the engine broke in a step: ValueError: no sense" in str(events[-1])
+    later = [submit(scheduler, [1, 2], 3)[1] for _ in range(2)]
+    run_all(scheduler)
+    for events in later:
+        assert events[0].cached_tokens == 0
+        assert pieces(events) == reply_to([1, 2], 3)
