@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from colibri.conversation import Conversation
@@ -19,6 +20,8 @@ ENGINE_FAULTS = {
     "engine_pinned_prefix_not_echoed": (503, "echo"),
 }
 """Codes of engines whose per-token records cannot answer a request: the status and the field asked for."""
+
+_JOB_FIELD = re.compile(r"sampling\.(?P<sampling>\w+)\b|grammar\b")
 
 _CLIENT_ERRORS = (ConversationError, RenderError, RequestError)
 _REQUEST_CODES = {
@@ -88,7 +91,7 @@ def _engine_error(error: BaseException, prompt: PromptInput | None) -> WireError
             )
         return WireError(400, message, param=field, code=code)
     if code == "invalid_job":
-        return WireError(400, message, param=field, code="invalid_value")
+        return WireError(400, message, param=_job_field(message) or field, code="invalid_value")
     if code in ENGINE_FAULTS:
         return engine_fault(code, message).wire
     return WireError(
@@ -98,3 +101,11 @@ def _engine_error(error: BaseException, prompt: PromptInput | None) -> WireError
         None,
         "engine_error",
     )
+
+
+def _job_field(message: str) -> str | None:
+    """The request's field behind the field of the engine's job that the message begins with."""
+    found = _JOB_FIELD.match(message)
+    if found is None:
+        return None
+    return found["sampling"] or "response_format"

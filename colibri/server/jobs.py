@@ -12,7 +12,7 @@ from attrs import asdict, frozen
 from colibri.control_tokens import find_control_tokens
 from colibri.conversation import Conversation, Text, Turn
 from colibri.errors import ColibriError, RequestError
-from colibri.family import ParserLike, Prompt
+from colibri.family import Family, ParserLike, Prompt
 from colibri.generation import PlainParser, prepare
 from colibri.pipeline import ReplyStream
 from colibri.protocols.base import PromptInput, Request
@@ -91,7 +91,7 @@ def job_for(served: Served, request: Request, member: Member, slot: int, choice:
         logprobs=request.logprobs,
         echo=request.echo,
         slot=slot,
-        grammar=_grammar(served, request, member.prompt),
+        grammar=_grammar(served, request, member),
     )
 
 
@@ -115,9 +115,19 @@ def _sampling(served: Served, request: Request, choice: int) -> SamplingParams:
     return SamplingParams(**values)
 
 
-def _grammar(served: Served, request: Request, prompt: Prompt | None) -> Any:
-    """The wanted schema, where the engine can hold to it and the reply is content from its first token."""
-    able = "json_schema" in served.engine.capabilities.grammars
-    if request.schema is None or not able or (prompt is not None and prompt.start != "text"):
+def _grammar(served: Served, request: Request, member: Member) -> Any:
+    """The wanted schema, where the engine can hold to it and the reply is nothing but content."""
+    if request.schema is None or "json_schema" not in served.engine.capabilities.grammars:
+        return None
+    if member.prompt is not None and not _only_content(served.family, member.prompt):
+        return None
+    if member.conversation is not None and active_tools(member.conversation):
         return None
     return "json_schema", json.dumps(request.schema)
+
+
+def _only_content(family: Family, prompt: Prompt) -> bool:
+    """Whether the first token of the reply is content, neither reasoning nor a marker of the format."""
+    if prompt.start is not None:
+        return prompt.start == "text"
+    return family.grammar.states[family.grammar.begin].slot == "text"

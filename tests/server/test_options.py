@@ -8,6 +8,7 @@ import pytest
 
 from colibri.fallback import with_tools
 from colibri_engine.api import Capabilities
+from colibri_engine.errors import JobError
 
 from .conftest import family
 from .scripted import ScriptedEngine, say
@@ -159,3 +160,39 @@ async def test_a_schema_constrains_engines_that_can(serve):
         assert json.loads(schema)["type"] == "object"
         await live.chat(response_format={"type": "json_object"}, enable_thinking=True)
         assert live.engine.jobs[1].grammar is None
+
+
+WEATHER = [{"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}]
+
+
+@pytest.mark.parametrize(
+    ("family", "fields", "constrained"),
+    [
+        ("smollm2", {}, True),
+        ("olmoe", {}, True),
+        ("gpt_oss", {}, False),
+        ("qwen36", {}, True),
+        ("qwen36", {"tools": WEATHER}, False),
+        ("qwen36", {"tools": WEATHER, "tool_choice": "none"}, True),
+    ],
+)
+async def test_replies_that_may_be_more_than_content_are_not_constrained(serve, family, fields, constrained):
+    able = Capabilities(context_length=9000, grammars=frozenset({"json_schema"}))
+    async with serve(ScriptedEngine(say("{}"), capabilities=able), family_name=family) as live:
+        await live.chat(response_format={"type": "json_object"}, **fields)
+        assert (live.engine.jobs[0].grammar is not None) == constrained
+
+
+@pytest.mark.parametrize(
+    ("message", "param"),
+    [
+        ("grammar: too odd", "response_format"),
+        ("sampling.logit_bias: 9: 1.0 is no finite bias", "logit_bias"),
+        ("the prompt has no tokens", "messages"),
+    ],
+)
+async def test_what_an_engine_refuses_is_told_by_the_field_of_the_request(serve, message, param):
+    async with serve(ScriptedEngine(lambda job: [JobError(message)])) as live:
+        status, body, _ = await live.chat()
+        assert (status, body["error"]["param"], body["error"]["code"]) == (400, param, "invalid_value")
+        assert body["error"]["message"] == message
