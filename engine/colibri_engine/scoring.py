@@ -43,6 +43,7 @@ class Scoring:
         finally:
             for task in tasks:
                 task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
         for option, found in zip(options, scores, strict=True):
             if option and not found.logprobs:
                 raise JobError(
