@@ -14,6 +14,7 @@ from aiohttp import web
 from attrs import Factory, define, field
 
 from colibri.protocols.base import WireError
+from colibri_engine.errors import EngineError
 
 __all__ = ["ACCESS_LOG", "Exchange"]
 
@@ -73,9 +74,17 @@ class Exchange:
         self.facts["queue_wait_ms"] = milliseconds
 
     def failed(self, wire: WireError, error: Exception) -> None:
-        """Remember what the client is told, and log what is the server's own fault."""
+        """Remember what the client is told, and log what is the server's own fault.
+
+        What an engine says of itself is one line; anything else is a bug, and its traceback is needed.
+        """
         self.code = wire.code
-        if wire.code == "engine_error":
+        if wire.code != "engine_error":
+            return
+        cause = error.__cause__ or error
+        if isinstance(cause, EngineError):
+            _LOG.error("request %s failed: %s", self.id, cause.message)
+        else:
             _LOG.error("request %s failed", self.id, exc_info=error)
 
     def log(self, status: int) -> None:

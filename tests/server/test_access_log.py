@@ -5,6 +5,10 @@ from __future__ import annotations
 import json
 import logging
 
+import pytest
+
+from colibri_engine.errors import EngineFailed
+
 from .scripted import ScriptedEngine, say
 
 SECRET = "what the client said"
@@ -25,3 +29,18 @@ async def test_lines(serve, caplog):
     assert lines[2]["code"] == "model_not_found"
     assert SECRET not in caplog.text
     assert "answered words" not in caplog.text
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("error", [EngineFailed("it broke"), ZeroDivisionError("a bug")])
+async def test_only_bugs_leave_a_traceback(serve, caplog, stream, error):
+    async with serve(ScriptedEngine(say("one", error))) as live:
+        body = {"messages": [{"role": "user", "content": SECRET}], "stream": stream}
+        async with live.http.post("/v1/chat/completions", json=body) as answer:
+            await answer.read()
+            name = answer.headers["x-request-id"]
+    (record,) = (record for record in caplog.records if record.name == "colibri.server")
+    bug = isinstance(error, ZeroDivisionError)
+    assert record.getMessage() == f"request {name} failed" + ": it broke" * (not bug)
+    assert bool(record.exc_info) == bug
+    assert SECRET not in caplog.text
