@@ -101,8 +101,12 @@ class Grammars:
     def compile(self, kind: str, text: str) -> Constraint:
         """The constraint of a new reply. kind: one of GRAMMAR_KINDS.
 
+        Keywords of a schema that `llguidance` cannot hold to, such as `uniqueItems`, do not count, so who
+        needs them looks at the finished reply.
+
         Raises:
-            JobError: the grammar is malformed, contradictory, or uses what `llguidance` does not know.
+            JobError: the grammar is malformed or contradictory, or has a regex that `llguidance` does not
+                know.
         """
         from llguidance import LLMatcher, LLParserLimits
 
@@ -145,7 +149,8 @@ def _grammar(kind: str, text: str) -> str:
     from llguidance import LLMatcher
 
     if kind == "json_schema":
-        return LLMatcher.grammar_from_json_schema(text, {"whitespace_pattern": _WHITE_SPACE})
+        options = {"whitespace_pattern": _WHITE_SPACE, "lenient": True}
+        return LLMatcher.grammar_from_json_schema(text, options)
     if kind == "regex":
         return LLMatcher.grammar_from_regex(text)
     return LLMatcher.grammar_from_lark(text)

@@ -68,6 +68,18 @@ def walk(kind: str, text: str, seed: int, ends: frozenset[int] = Bytes.eos) -> b
     return None
 
 
+def follows(way: Constraint, text: bytes) -> bool:
+    """Whether this can be a whole reply."""
+    while text:
+        fitting = (token for token in allowed(way) - Bytes.eos if text.startswith(Bytes.tokens[token]))
+        token = min(fitting, default=None)
+        if token is None:
+            return False
+        way.accept(token)
+        text = text[len(Bytes.tokens[token]) :]
+    return way.finished or Bytes.end in allowed(way)
+
+
 WORDS = ["".join(word) for n in range(8) for word in product("abc", repeat=n)]
 
 
@@ -164,6 +176,23 @@ def test_a_grammar_that_is_wrong_is_named(kind, text, message):
         GRAMMARS.compile(kind, text)
     assert len(caught.value.message) < 350
     assert "\n" not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"items": {"type": "boolean"}, "uniqueItems": True},
+        {"items": {"type": "boolean"}, "contains": {"const": True}},
+        {"items": {"type": "boolean"}, "not": {"maxItems": 0}},
+        {"items": {"oneOf": [{"type": "boolean"}, {"const": True}]}},
+        {"items": {"anyOf": [{"type": "boolean"}, {"type": "string", "format": "of-its-own"}]}},
+    ],
+)
+def test_what_cannot_be_held_to_in_a_schema_leaves_the_rest_in_force(more):
+    schema = json.dumps({"type": "array", **more})
+    for text, fits in ((b"[true,true]", True), (b"[1]", False), (b"{}", False)):
+        way = GRAMMARS.compile("json_schema", schema)
+        assert follows(way, text) == fits
 
 
 def test_a_text_that_no_token_spells_is_an_error():
