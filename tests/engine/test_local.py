@@ -279,6 +279,23 @@ async def test_a_damaged_network_fails_its_jobs_and_not_the_engine():
     await engine.close()
 
 
+async def test_a_step_that_breaks_fails_its_jobs_once_and_not_the_engine(engine, monkeypatch, caplog):
+    def broken(running: object) -> None:
+        raise ZeroDivisionError("a bug")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("colibri_engine.scheduler.plan", broken)
+        jobs = [collect(engine, Job([1, 2], 3, sampling=GREEDY)) for _ in range(2)]
+        for error in await asyncio.gather(*jobs, return_exceptions=True):
+            assert isinstance(error, EngineFailed)
+            assert "the engine broke in a step: ZeroDivisionError: a bug" in str(error)
+    events = await collect(engine, Job([1, 2], 3, sampling=GREEDY))
+    assert events[0] == Accepted(2, 0)
+    assert isinstance(events[-1], Done)
+    steps = [record for record in caplog.records if record.exc_info]
+    assert 1 <= len(steps) <= len(jobs)
+
+
 def test_missing_compiled_modules_are_explained():
     script = "import sys; sys.modules['colibri_engine._exec'] = None; import colibri_engine.local"
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
