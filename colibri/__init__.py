@@ -12,9 +12,11 @@ if TYPE_CHECKING:
     from colibri.control_tokens import find_control_tokens as find_control_tokens
     from colibri.conversation import Conversation as Conversation
     from colibri.conversation import Tool as Tool
+    from colibri.engines import open_engine as open_engine
     from colibri.errors import ColibriError as ColibriError
     from colibri.family import Family as Family
     from colibri.family import Prompt as Prompt
+    from colibri.generation import chat as chat
     from colibri.hookspecs import hookimpl as hookimpl
     from colibri.loading import load_family as load_family
     from colibri.loss_mask import reply_spans as reply_spans
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from colibri.registry import load as load
     from colibri.reply import Reply as Reply
     from colibri.reply import fold as fold
+    from colibri_engine.api import SamplingParams as SamplingParams
 
 __all__ = [
     "ColibriError",
@@ -31,13 +34,16 @@ __all__ = [
     "Prompt",
     "Registry",
     "Reply",
+    "SamplingParams",
     "Tool",
+    "chat",
     "conversation_from_openai",
     "find_control_tokens",
     "fold",
     "hookimpl",
     "load",
     "load_family",
+    "open_engine",
     "reply_spans",
 ]
 
@@ -48,13 +54,16 @@ _HOMES = {
     "Prompt": "colibri.family",
     "Registry": "colibri.registry",
     "Reply": "colibri.reply",
+    "SamplingParams": "colibri_engine.api",
     "Tool": "colibri.conversation",
+    "chat": "colibri.generation",
     "conversation_from_openai": "colibri.protocols.openai_messages",
     "find_control_tokens": "colibri.control_tokens",
     "fold": "colibri.reply",
     "hookimpl": "colibri.hookspecs",
     "load": "colibri.registry",
     "load_family": "colibri.loading",
+    "open_engine": "colibri.engines",
     "reply_spans": "colibri.loss_mask",
 }
 

@@ -14,8 +14,8 @@ from colibri.errors import CheckpointUnknown
 from colibri.family import Family
 
 if TYPE_CHECKING:
-    from colibri_engine.api import Engine
     from colibri_engine.checkpoint import Checkpoint
+    from colibri_engine.local import LocalEngine
     from colibri_engine.process import ProcessEngine
     from colibri_engine.spec import ArchSpec
     from colibri_engine.tokenizer import Tokenizer
@@ -31,12 +31,12 @@ def open_engine(
     threads: int | None = None,
     slots: int = 1,
     kv_folder: str | os.PathLike[str] | None = None,
-) -> Engine:
+) -> LocalEngine:
     """Load a checkpoint, a .gguf file or a folder with config.json, into this process.
 
     `family` None finds the family of the checkpoint among the installed ones. `context` is the number of
     positions a slot holds, `threads` the number of compute threads; None leaves both to the engine. In
-    `kv_folder` the slots outlive the engine.
+    `kv_folder` the slots outlive the engine, which is an asynchronous context manager.
 
     Raises:
         CheckpointUnknown: no installed family knows the checkpoint, or the family brings no network.

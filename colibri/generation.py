@@ -1,10 +1,10 @@
-"""One generation: a job for an engine in, what its pieces mean out."""
+"""One generation: a conversation or a job for an engine in, what its pieces mean out."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from attrs import frozen
 
@@ -13,10 +13,13 @@ from colibri.events import Event, Finished, TextDelta
 from colibri.family import Family, Prompt
 from colibri.framing import check_continuation, fold, serve_defaults
 from colibri.pipeline import ReplyStream, Said, Token
-from colibri_engine.api import Accepted, Done, Echo, Engine, Job, Piece, Progress
+from colibri.protocols.openai_chat_reply import active_tools
+from colibri.protocols.openai_messages import conversation_from_openai
+from colibri.provenance import trusted_spans
+from colibri_engine.api import Accepted, Done, Echo, Engine, Job, Piece, Progress, SamplingParams
 from colibri_engine.errors import EngineFailed
 
-__all__ = ["Echoed", "Output", "PlainParser", "generate", "prepare"]
+__all__ = ["Echoed", "Output", "PlainParser", "chat", "generate", "prepare"]
 
 
 @frozen
@@ -54,6 +57,49 @@ def prepare(family: Family, conversation: Conversation) -> Prompt:
     if conversation.open_last:
         check_continuation(conversation)
     return family.render(serve_defaults(fold(conversation, family), family))
+
+
+async def chat(
+    engine: Engine,
+    family: Family,
+    messages: Conversation | Sequence[Mapping[str, Any]],
+    *,
+    tools: Sequence[Mapping[str, Any]] | None = None,
+    max_tokens: int | None = None,
+    sampling: SamplingParams | None = None,
+    slot: int | None = None,
+) -> AsyncGenerator[Event, None]:
+    """What the model replies, as it says it: `Event`s, the last of which is `Finished`.
+
+    messages: OpenAI-shaped, with OpenAI-shaped `tools`, or a conversation, which has its tools. max_tokens:
+    None for all that the context holds. sampling: None for what the family's makers recommend. slot: see
+    `Job`. `colibri.fold` makes a `Reply` of the events; closing the generator cancels.
+
+    Raises:
+        ColibriError: a message is malformed, or the family's format refuses the conversation.
+        colibri_engine.errors.EngineError: as `generate`.
+    """
+    conversation = messages
+    if not isinstance(conversation, Conversation):
+        conversation = conversation_from_openai(conversation, tools)
+    prompt, able = prepare(family, conversation), engine.capabilities
+    if sampling is None:
+        wishes: Mapping[str, Any] = family.serve.sampling
+        sampling = SamplingParams(**{name: wishes[name] for name in wishes if name in able.sampling})
+    job = Job(
+        prompt.text,
+        able.context_length if max_tokens is None else max_tokens,
+        trusted=trusted_spans(prompt.segments),
+        sampling=sampling,
+        slot=slot,
+    )
+    parser = family.new_parser(active_tools(conversation), prompt)
+    stream = ReplyStream(parser, stops=prompt.stop, patient=family.stops.patient)
+    async with aclosing(generate(engine, job, stream)) as outputs:
+        async for output in outputs:
+            if isinstance(output, Said):
+                for event in output.events:
+                    yield event
 
 
 async def generate(engine: Engine, job: Job, stream: ReplyStream) -> AsyncGenerator[Output, None]:

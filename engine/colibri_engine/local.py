@@ -10,7 +10,8 @@ import threading
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any, Final
+from types import TracebackType
+from typing import Any, Final, Self
 
 try:
     from ._exec import Executor
@@ -113,7 +114,7 @@ def _cpus() -> int:
 
 
 class LocalEngine(Scoring):
-    """An `Engine` over one `Executor`; see `open_local`."""
+    """An `Engine` over one `Executor`; see `open_local`. An asynchronous context manager that closes it."""
 
     def __init__(
         self,
@@ -226,6 +227,14 @@ class LocalEngine(Scoring):
         self._executor.cancel()
         self._mail.put(None)
         await asyncio.to_thread(self._thread.join)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
 
     async def _prompt(self, job: Job) -> list[int]:
         """The prompt's tokens, checked."""

@@ -46,9 +46,7 @@ class Scoring:
             await asyncio.gather(*tasks, return_exceptions=True)
         for option, found in zip(options, scores, strict=True):
             if option and not found.logprobs:
-                raise JobError(
-                    f"score: {option!r:.40} melts into the prefix's last token"
-                )
+                raise JobError(f"score: {option!r:.40} melts into the prefix's last token")
         return scores
 
 

@@ -106,7 +106,7 @@ print(heavy, "jinja2" in sys.modules)
     [
         ("import colibri", "[] False"),
         ("import colibri.cli", "[] False"),
-        ("import colibri\nfor name in colibri.__all__: getattr(colibri, name)", "[] False"),
+        ("import colibri\nfor name in colibri.__all__: getattr(colibri, name)", "['colibri_engine'] False"),
         ("import colibri\ncolibri.load([])", "['colibri_engine'] False"),
         (
             "from colibri.cli.program import program\n"

@@ -12,7 +12,7 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-PROGRAMS = {"loss_mask.py", "parse_stream.py"}
+PROGRAMS = {"chat.py", "loss_mask.py", "parse_stream.py"}
 WEATHER = {
     "type": "function",
     "function": {
@@ -50,6 +50,11 @@ def test_every_example_is_listed_and_tested():
     assert {path.name for path in EXAMPLES.glob("*.py")} == PROGRAMS
     listed = (EXAMPLES / "README.md").read_text(encoding="utf-8")
     assert all(f"]({name})" in listed for name in PROGRAMS)
+
+
+def test_a_model_answers(smollm2_path):
+    printed = run("chat.py", smollm2_path, "What is the capital of France?")
+    assert printed == "The capital of France is Paris.\n(31 characters; stop)\n"
 
 
 @contextmanager
