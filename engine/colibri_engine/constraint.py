@@ -149,8 +149,7 @@ def _grammar(kind: str, text: str) -> str:
     from llguidance import LLMatcher
 
     if kind == "json_schema":
-        options = {"whitespace_pattern": _WHITE_SPACE, "lenient": True}
-        return LLMatcher.grammar_from_json_schema(text, options)
+        return LLMatcher.grammar_from_json_schema(text, {"whitespace_pattern": _WHITE_SPACE, "lenient": True})
     if kind == "regex":
         return LLMatcher.grammar_from_regex(text)
     return LLMatcher.grammar_from_lark(text)
