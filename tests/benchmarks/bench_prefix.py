@@ -51,9 +51,7 @@ async def turn_of(path: Path, turn: int, folder: Path) -> dict[str, tuple[float,
         for slot in (0, 1):
             await first_token(engine, other, slot)
         found["pinned"] = await first_token(engine, [*prompt, 7], 0)
-    began = time.perf_counter()
     async with open_engine(path, context=2048, slots=2, kv_folder=folder) as engine:
-        print(f"turn {turn}: opened with two slots in {time.perf_counter() - began:.2f} s")
         found["from a file"] = await first_token(engine, [*prompt, 8], 0)
     return found
 

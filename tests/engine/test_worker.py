@@ -206,6 +206,8 @@ JOBS = [
     Job(f"AB{CONTROL}C", 6, trusted=[], sampling=GREEDY, logprobs=0),
     Job("XYZ", 40, sampling=SamplingParams(1.5, 1.0, seed=1), stop_token_ids=[4, 9, 11]),
     Job("XYZ", 9, sampling=SamplingParams(1, 1, seed=2, presence_penalty=0.3, repetition_penalty=1.2)),
+    Job("ABC", 9, sampling=SamplingParams(1, 1, seed=3), grammar=("regex", "(HE|LO){2}J?")),
+    Job("ABCDEF", 2, sampling=GREEDY, logprobs=1, echo=True, echo_from=4, pin=True),
 ]
 
 
