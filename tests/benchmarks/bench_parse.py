@@ -1,16 +1,22 @@
 """What reading a reply costs: microseconds a character, by dialect and length, and the worst inputs.
 
     python tests/benchmarks/bench_parse.py [dialect ...]
+    python tests/benchmarks/bench_parse.py --peers PYTHON
 
 Each reply is one call with one string argument, fed 4 characters at a time. Rounds over all lengths
 alternate and the fastest counts, because a shared machine's speed changes; what must stay near 1 is the
 ratio of long to short. The adversarial replies come one character at a time.
+
+With --peers, the parsers of vLLM and SGLang read the same replies in turn with ours, in a process of the
+interpreter PYTHON, which has them installed; a peer's seconds over ours is the ratio.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
+import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -25,6 +31,8 @@ from colibri.events import TextDelta
 from colibri.parser import Parser
 
 LENGTHS = (8_000, 64_000, 1_000_000)
+PEER_LENGTHS = (8_000, 16_000, 32_000)
+PEER_DIALECTS = ("glm47", "qwen3_xml", "kimi_k3", "deepseek_v4")
 ROUNDS = 5
 CODE = "def mix(a, b):\n    if a < b and b > 0:\n        return [a, b]\n"
 TOOL = Tool(
@@ -88,8 +96,12 @@ ADVERSARIAL = {
 }
 
 
+def argument(length: int) -> str:
+    return (CODE * (length // len(CODE) + 1))[:length]
+
+
 def reply(dialect: str, length: int) -> str:
-    body = (CODE * (length // len(CODE) + 1))[:length]
+    body = argument(length)
     return (
         OPENINGS[dialect] + (json.dumps(body)[1:-1] if dialect in JSON_BODIES else body) + CLOSINGS[dialect]
     )
@@ -128,8 +140,39 @@ def rates(dialect: str, raws: Sequence[str], size: int) -> list[float]:
     return best
 
 
-def main() -> None:
-    names = sys.argv[1:] or list(OPENINGS)
+def against_peers(python: str) -> None:
+    """Print the ratios of the peers' seconds to ours, each the best of rounds in which all take turns."""
+    script = Path(__file__).with_name("peers_parse.py")
+    with subprocess.Popen(
+        [python, script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        for peer, found in json.loads(child.stdout.readline()).items():
+            print(f"{peer}: {found}")
+        print("\nreply               ours, ms   peer, ms   peer/ours, and the least of any round")
+        for dialect in PEER_DIALECTS:
+            for length in PEER_LENGTHS:
+                parts = {"opening": OPENINGS[dialect], "closing": CLOSINGS[dialect], "body": argument(length)}
+                ours, theirs = [], []
+                for _ in range(ROUNDS):
+                    ours.append(seconds(dialect, reply(dialect, length), 4))
+                    print(json.dumps({"dialect": dialect, **parts}), file=child.stdin, flush=True)
+                    theirs.append(json.loads(child.stdout.readline()))
+                for peer in theirs[0]:
+                    took = [answer[peer] for answer in theirs]
+                    if isinstance(took[0], str):
+                        print(f"{dialect:12} {length:>6,}   {peer}: {took[0]}")
+                        continue
+                    least = min(peers / own for own, peers in zip(ours, took, strict=True))
+                    print(
+                        f"{dialect:12} {length:>6,}{1e3 * min(ours):9.1f}{1e3 * min(took):11.1f}"
+                        f"{min(took) / min(ours):11.1f}{least:8.1f}   {peer}"
+                    )
+
+
+def alone(names: Sequence[str]) -> None:
+    """Print what a character costs by length, then the adversarial replies."""
     print("dialect       ", *(f"{length:>9,}" for length in LENGTHS), "  long/short   x floor")
     for name in names:
         raws = [reply(name, length) for length in LENGTHS]
@@ -144,6 +187,17 @@ def main() -> None:
     for name, (dialect, opening, unit) in ADVERSARIAL.items():
         short, long = rates(dialect, [opening + unit * (size // len(unit)) for size in (16_384, 131_072)], 1)
         print(f"{name:20} {short:6.2f} {long:6.2f}   {long / short:5.2f}")
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description="What reading a reply costs, by dialect and length.")
+    options.add_argument("dialects", nargs="*", default=list(OPENINGS), metavar="dialect")
+    options.add_argument("--peers", metavar="PYTHON", help="an interpreter that has vLLM or SGLang")
+    given = options.parse_args()
+    if given.peers:
+        against_peers(given.peers)
+    else:
+        alone(given.dialects)
 
 
 if __name__ == "__main__":
