@@ -41,7 +41,7 @@ __all__ = ["MAX_PINS", "MAX_SLOTS", "LocalEngine", "open_local"]
 MAX_SLOTS: Final = 16
 MAX_PINS: Final = 64
 
-_QUIET_SECONDS: Final = 2.0
+_QUIET_SECONDS: Final = 5.0
 _CLOSED: Final = "the engine is closed"
 _LOG: Final = logging.getLogger(__name__)
 
