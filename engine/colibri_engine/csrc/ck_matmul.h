@@ -66,10 +66,14 @@ static CK_INLINE __m256i CK(pair)(const int16_t *q)
     return _mm256_set1_epi32(both);
 }
 
-/* sums += products of piece number `piece` of block b. */
+/* sums += products of piece number `piece` of block b. The empty statement keeps the compiler from
+ * making many products before it adds them, for which there are not enough registers. */
 static CK_INLINE void CK(piece)(__m256i w, const ck_tile_rows *x, int64_t b, int piece, int n, v8i *sums)
 {
-    CK_EACH sums[j] += (v8i)_mm256_madd_epi16(w, CK(pair)(x->q[j] + b * CK_BLOCK + 2 * piece));
+    CK_EACH {
+        sums[j] += (v8i)_mm256_madd_epi16(w, CK(pair)(x->q[j] + b * CK_BLOCK + 2 * piece));
+        __asm__("" : "+x"(sums[j]));
+    }
 }
 #else
 static CK_INLINE void CK(pieces)(const int16_t *w, const ck_tile_rows *x, int64_t b, int n, v8i *sums)
