@@ -6,26 +6,30 @@ PLUGINS := $(wildcard plugins/*/pyproject.toml)
 SOURCES := setup.py pyproject.toml $(PLUGINS) $(wildcard engine/colibri_engine/_*.pyx engine/colibri_engine/_*.pxd engine/colibri_engine/csrc/*.h)
 HOST ?= 127.0.0.1
 PORT ?= 8000
+comma := ,
 
 .PHONY: serve test install check bench fuzz docs clean
 
-# What runs the server.
-$(VENV)/.installed: $(SOURCES)
+# $(call into_venv,EXTRAS): the project with its plugins, editable, built once.
+define into_venv
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "colibri needs Python 3.11 or newer; set PYTHON=python3.11")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable . $(foreach plugin,$(PLUGINS),--editable $(dir $(plugin)))
+	$(BIN)/python -m pip install --quiet --editable '.$(1)' $(foreach plugin,$(PLUGINS),--editable $(dir $(plugin)))
+endef
+
+# What runs the server; what runs the tests; what checks types, imports and style.
+$(VENV)/.installed: $(SOURCES)
+	$(call into_venv,)
 	@touch $@
 
-# What runs the tests.
-$(VENV)/.tested: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet --editable '.[test]'
-	@touch $@
+$(VENV)/.tested: $(SOURCES)
+	$(call into_venv,[test])
+	@touch $(VENV)/.installed $@
 
-# What checks types, imports and style.
-$(VENV)/.checked: $(VENV)/.tested
-	$(BIN)/python -m pip install --quiet --editable '.[dev]'
-	@touch $@
+$(VENV)/.checked: $(SOURCES)
+	$(call into_venv,[test$(comma)dev])
+	@touch $(VENV)/.installed $(VENV)/.tested $@
 
 install: $(VENV)/.installed
 
@@ -51,6 +55,11 @@ check: $(VENV)/.checked
 # The parser's laws over every small text and every mistake in every recorded reply; takes half an hour.
 fuzz: $(VENV)/.tested
 	COLIBRI_THOROUGH=1 $(BIN)/python -m pytest -n 2 --timeout 7200 tests/library/test_parser_laws.py tests/library/test_mutations.py $(ARGS)
+
+# Every benchmark in turn; they print what they measure, as ratios in one run.
+bench: $(VENV)/.tested
+	$(BIN)/colibri pull smollm2
+	@for bench in tests/benchmarks/bench_*.py; do echo "== $$bench"; $(BIN)/python $$bench || exit 1; done
 
 docs: install
 	$(BIN)/python docs/generate.py

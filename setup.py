@@ -1,5 +1,6 @@
 """Builds the Cython extensions of colibri_engine; everything else is in pyproject.toml."""
 
+import os
 from pathlib import Path
 
 from Cython.Build import cythonize
@@ -27,5 +28,6 @@ extensions = [
 
 setup(
     packages=[*find_packages(include=["colibri", "colibri.*"]), "colibri_engine"],
-    ext_modules=cythonize(extensions, language_level=3, include_path=["engine"]),
+    ext_modules=cythonize(extensions, language_level=3, include_path=["engine"], nthreads=os.cpu_count()),
+    options={"build_ext": {"parallel": os.cpu_count()}},
 )

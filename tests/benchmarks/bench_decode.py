@@ -1,6 +1,6 @@
 """Decode and prefill rates of the local engine, in one run with llama.cpp where it can be had.
 
-    python tests/benchmarks/bench_decode.py SmolLM2.gguf [--threads 2] [--llama DIR]
+    python tests/benchmarks/bench_decode.py [SmolLM2.gguf] [--threads 2] [--llama DIR]
 
 DIR is a site-packages folder that has llama-cpp-python. Rounds of both alternate, because a shared
 machine's speed changes from minute to minute; what counts is the ratio.
@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
+from colibri.models import fetch
 from colibri_engine._exec import Executor
 from colibri_engine.checkpoint import open_checkpoint
 
@@ -79,15 +80,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("model", type=Path)
+    parser.add_argument("model", type=Path, nargs="?", help="a .gguf file; SmolLM2 when absent")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--llama", type=Path, help="a site-packages folder that has llama-cpp-python")
     options = parser.parse_args()
-    engines = {"colibri": ours(options.model, options.threads)}
+    checkpoint = options.model or fetch("smollm2")
+    engines = {"colibri": ours(checkpoint, options.threads)}
     if options.llama:
         sys.path.append(str(options.llama))
-        engines["llama.cpp"] = llama(options.model, options.threads)
+        engines["llama.cpp"] = llama(checkpoint, options.threads)
     rounds = [{name: next(engine) for name, engine in engines.items()} for _ in range(options.rounds + 1)][1:]
     medians = {}
     for name in engines:
