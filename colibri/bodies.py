@@ -22,6 +22,7 @@ _BLANK = " \t\r\n"
 _OUTSIDE = re.compile(r'[^"{}\[\]]*+')
 _INSIDE = re.compile(r'(?:[^"\\]++|\\.)*+', re.DOTALL)
 _UNESCAPED = re.compile(r'[^"\\]*+')
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class _Follower:
@@ -145,6 +146,7 @@ class CallReader:
         self._step: _Step = self._open
         self._key = ""
         self._token: list[str] = []
+        self._kept = 0
         self._limit: int | None = WORD_LIMIT
         self._then: Callable[[int], None] = self._after_key
         self._follower = _Follower()
@@ -256,8 +258,8 @@ class CallReader:
         return at + 1
 
     def _collect(self, then: Callable[[int], None], *, limit: int | None = WORD_LIMIT) -> None:
-        """Read a string, keeping it up to `limit` characters, and call `then` behind it."""
-        self._token, self._then, self._limit = [], then, limit
+        """Read a string, keeping little more than `limit` characters, and call `then` behind it."""
+        self._token, self._kept, self._then, self._limit = [], 0, then, limit
         self._step = self._in_string
 
     def _in_string(self, text: str, at: int) -> int:
@@ -279,20 +281,22 @@ class CallReader:
         return at + 1
 
     def _keep(self, text: str) -> None:
-        if self._limit is None or len(self._token) <= self._limit:
-            self._token.append(text[: self._limit])
+        if self._limit is None or self._kept <= self._limit:
+            self._token.append(text)
+            self._kept += len(text)
 
     # What a finished string means; `at` is the index behind it.
 
     def _string(self) -> str | None:
-        token = "".join(self._token)
-        if self._limit is not None and len(token) > self._limit:
+        """The string that was read; None when it is too long or not JSON."""
+        if self._limit is not None and self._kept > self._limit:
             return None
         try:
-            value = json.loads(f'"{token}"')
+            value = json.loads(f'"{"".join(self._token)}"')
         except ValueError:
             return None
-        return value if isinstance(value, str) else None
+        # Half of an escaped surrogate pair is no character that could be sent on.
+        return _SURROGATE.sub("\ufffd", value) if isinstance(value, str) else None
 
     def _after_key(self, at: int) -> None:
         self._key = self._string() or ""
@@ -303,8 +307,8 @@ class CallReader:
 
     def _name(self, at: int) -> None:
         self._step = self._before_key
-        name = self._string()
-        if name is not None and self._call.index is None:
+        name = (self._string() or "").strip()
+        if name and self._call.index is None:
             self._frame(at)
             self._announce(name, self._start + at)
 

@@ -11,7 +11,10 @@ from attrs import define, field
 from colibri.calls import Call, Reader, string_reader
 from colibri.schema import Schema, argument, json_string
 
-__all__ = ["Elements"]
+__all__ = ["DEPTH_LIMIT", "Elements"]
+
+DEPTH_LIMIT = 64
+"""How deep elements nest at most; the tags of deeper ones are text, so that closing them stays cheap."""
 
 
 @define
@@ -61,6 +64,7 @@ class Elements:
     def __init__(self, call: Call) -> None:
         self._call = call
         self._stack: list[_Element] = []
+        self._beyond = 0
         self._string: Reader | None = None
 
     @property
@@ -90,6 +94,9 @@ class Elements:
         """An element `name` begins; `tag` is its whole tag, text again if it stands inside a string."""
         if self._string is not None:
             self._string.take(tag, at, at)
+        elif len(self._stack) == DEPTH_LIMIT:
+            self._beyond += 1
+            self._stack[-1].texts.append(tag)
         elif self._stack:
             self._stack.append(_Element(name, self._stack[-1].child(name)))
         else:
@@ -103,7 +110,10 @@ class Elements:
     def end(self, name: str, tag: str, at: int) -> None:
         """A closing tag: it closes the innermost open element of that name and all inside it."""
         names = [element.name for element in self._stack]
-        if name in names and (self._string is None or name == names[0]):
+        if self._beyond:
+            self._beyond -= 1
+            self._stack[-1].texts.append(tag)
+        elif name in names and (self._string is None or name == names[0]):
             depth = len(names) - 1 - names[::-1].index(name)
             while len(self._stack) > depth:
                 self._close(at)
@@ -112,6 +122,7 @@ class Elements:
 
     def end_all(self, at: int) -> None:
         """The call ends: whatever is still open ends with it."""
+        self._beyond = 0
         while self._stack:
             self._close(at)
 

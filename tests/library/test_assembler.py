@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from colibri.conversation import Tool
+from colibri.elements import DEPTH_LIMIT
 from colibri.events import Event, ToolCallBroken, ToolCallDelta, ToolCallEnd, ToolCallStart
 from colibri.parser import Parser, new_call_id
 from colibri.reply import BrokenCall, Reply, ReplyCall, fold, join
+from colibri.states import WORD_LIMIT
 
 from .replies import check_laws, grammar, in_tokens, read
 
@@ -212,6 +214,39 @@ def test_calls_as_one_object(body: str, spelled: list[str]) -> None:
     assert arguments("hermes_json", f"<tool_call>{body}</tool_call>") == spelled
 
 
+@pytest.mark.parametrize(
+    ("spelled", "name"),
+    [
+        (" save ", "save"),
+        ("save\\n", "save"),
+        ("\\ud83d\\ude00", "\U0001f600"),
+        ("x\\ud83d", "x\ufffd"),
+        ("x" * WORD_LIMIT, "x" * WORD_LIMIT),
+        ("x" * (WORD_LIMIT + 1), None),
+        ("x" * WORD_LIMIT + "\\n", None),
+        ("x" * 3000, None),
+        ("", None),
+        (" \\t", None),
+    ],
+)
+@pytest.mark.parametrize(
+    "body", ['"name": "{}", "arguments": {{"n": 1}}', '"arguments": {{"n": 1}}, "name": "{}"']
+)
+def test_names_in_an_object_are_whole_and_stripped_or_break_the_call(
+    spelled: str, name: str | None, body: str
+) -> None:
+    said = reply("hermes_json", f"<tool_call>{{{body.format(spelled)}}}</tool_call>")
+    assert [call.name for call in said.tool_calls] == ([] if name is None else [name])
+    assert [(call.name, call.reason) for call in said.broken] == ([(None, "syntax")] if name is None else [])
+
+
+def test_packed_arguments_can_be_sent_on() -> None:
+    said = reply(
+        "hermes_json", r'<tool_call>{"name": "save", "arguments": "{\"body\": \"\ud83d\"}"}</tool_call>'
+    )
+    assert [call.arguments for call in said.tool_calls] == ['{"body": "\ufffd"}']
+
+
 def test_object_arguments_stream_as_they_are_spelled() -> None:
     raw = '<|channel|>commentary to=functions.save<|message|> {"body":  "x"}\n<|call|>'
     parser = Parser(grammar("gpt_oss"), TOOLS)
@@ -245,6 +280,26 @@ def test_nested_elements(inner: str, value: Any) -> None:
         "minimax_m3", f'{NS}<tool_call>{NS}<invoke name="order">{tagged}{NS}</invoke>{NS}</tool_call>'
     )
     assert [json.loads(text) for text in spelled] == [value]
+
+
+@pytest.mark.parametrize("closed", [True, False])
+@pytest.mark.parametrize("depth", [DEPTH_LIMIT - 1, DEPTH_LIMIT, 2000])
+def test_elements_nest_up_to_a_limit_and_are_text_below_it(depth: int, closed: bool) -> None:
+    inside = f"{NS}<a>" * depth + "x" + f"{NS}</a>" * (depth if closed else 0)
+    body = f"{NS}<open>{inside}{NS}</open>{NS}<note>n{NS}</note>"
+    spelled = arguments(
+        "minimax_m3", f'{NS}<tool_call>{NS}<invoke name="order">{body}{NS}</invoke>{NS}</tool_call>'
+    )
+    value = json.loads(spelled[0])
+    found = value["open"]
+    for _ in range(min(depth, DEPTH_LIMIT - 1)):
+        found = found["a"]
+    assert isinstance(found, str)
+    assert "x" in found
+    if closed:
+        beyond = depth - (DEPTH_LIMIT - 1)
+        assert found == f"{NS}<a>" * beyond + "x" + f"{NS}</a>" * beyond
+        assert value["note"] == "n"
 
 
 @pytest.mark.parametrize(
