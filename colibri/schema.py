@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from json.encoder import encode_basestring
 from typing import Any
+from urllib.parse import unquote
 
 __all__ = ["Schema", "argument", "is_json", "json_string"]
 
@@ -146,9 +147,12 @@ def _target(reference: Any, root: Any) -> Any:
     if not isinstance(reference, str) or not reference.startswith("#"):
         return None
     node = root
-    for step in reference[1:].strip("/").split("/") if len(reference) > 1 else ():
+    for step in unquote(reference[1:]).strip("/").split("/") if len(reference) > 1 else ():
         name = step.replace("~1", "/").replace("~0", "~")
-        node = node.get(name) if isinstance(node, Mapping) else None
+        if isinstance(node, list):
+            node = next((item for index, item in enumerate(node) if str(index) == name), None)
+        else:
+            node = _mapping(node).get(name)
     return node
 
 

@@ -82,6 +82,10 @@ def test_members_and_items() -> None:
     assert tags is not None
     assert tags.items().kinds == {"string"}
     assert schema.member("other") is None
+    assert Schema({"$ref": "#/$defs/Box/anyOf/1/properties/w"}, root).kinds == {"null"}
+    assert Schema({"$ref": "#/%24defs/Box/anyOf/0"}, root).names == ("w",)
+    for nowhere in ("#/$defs/Box/anyOf/2", "#/$defs/Box/anyOf/-1", "#/$defs/Box/anyOf/" + "9" * 5000):
+        assert Schema({"$ref": nowhere}, root).kinds is None
     loose = Schema({"additionalProperties": {"type": "boolean"}}, {}).member("any")
     assert loose is not None
     assert loose.kinds == {"boolean"}
