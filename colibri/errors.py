@@ -62,6 +62,9 @@ class ColibriError(Exception):
         self.message = message
         self.where = where
 
+    def __str__(self) -> str:
+        return self.message
+
 
 class ConversationError(ColibriError):
     """A message, tool or option does not have the shape that the conversation model needs."""
@@ -81,7 +84,7 @@ class RequestError(ColibriError):
     code = "invalid_request"
 
 
-class UnknownFamily(ColibriError, LookupError):
+class UnknownFamily(ColibriError, KeyError):
     """No installed family has this id."""
 
     code = "unknown_family"

@@ -102,7 +102,7 @@ class Registry(Mapping[str, Family]):
         template = checkpoint.chat_template
         claims = [family for family in self._families.values() if architecture in family.model_types]
         if template is not None:
-            digest = sha256(template.encode("utf-8")).hexdigest()
+            digest = sha256(template.encode("utf-8", "surrogatepass")).hexdigest()
             same_hash = [
                 family for family in self._families.values() if digest in family.identity.template_hashes
             ]
@@ -132,7 +132,7 @@ class Registry(Mapping[str, Family]):
             info = self._found[name]
             try:
                 brought = _families_of(self.manager, plugin)
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 self.manager.unregister(plugin)
                 self._found[name] = _failed(info, error)
                 continue
@@ -179,10 +179,15 @@ def load(plugins: Iterable[Any] | None = None, *, disabled: Iterable[str] = ()) 
     an instance with hook implementations). `disabled` names distributions or plugins to leave out.
 
     Raises:
-        PluginError: a plugin that was asked for by name is missing or fails to load.
+        PluginError: a plugin that was asked for is missing or fails to load.
         DuplicateClaim: two plugins claim one family id or one chat template.
     """
-    return Registry(*find_plugins(plugins, disabled=disabled))
+    families = Registry(*find_plugins(plugins, disabled=disabled))
+    if plugins is not None or LOAD_PLUGINS in os.environ:
+        for info in families.plugins():
+            if info.error is not None and not info.builtin:
+                raise PluginError(f"plugin {info.distribution} failed to load: {info.error}")
+    return families
 
 
 def find_plugins(
@@ -191,13 +196,13 @@ def find_plugins(
     """Import and register plugins without asking them for their families; arguments as for `load`."""
     manager = pluggy.PluginManager("colibri")
     manager.add_hookspecs(hookspecs)
-    blocked = {_normal(name) for name in disabled}
+    blocked = {_normal(name) for name in ([disabled] if isinstance(disabled, str) else disabled)}
     found = list(_register_builtins(manager, blocked))
     if plugins is None and LOAD_PLUGINS in os.environ:
         plugins = [name.strip() for name in os.environ[LOAD_PLUGINS].split(",") if name.strip()]
     wanted: set[str] | None = None
     if plugins is not None:
-        plugins = list(plugins)
+        plugins = [plugins] if isinstance(plugins, str) else list(plugins)
         wanted = {_normal(plugin) for plugin in plugins if isinstance(plugin, str)}
         objects = [plugin for plugin in plugins if not isinstance(plugin, str)]
         found += [_register_object(manager, plugin) for plugin in objects]
@@ -215,11 +220,16 @@ def _register_builtins(manager: pluggy.PluginManager, blocked: set[str]) -> Iter
 
 
 def _register_object(manager: pluggy.PluginManager, plugin: Any) -> PluginInfo:
-    name = manager.register(plugin)
-    if name is None:
-        raise PluginError(f"plugin {plugin!r} is registered twice; pass it once")
+    label = getattr(plugin, "__name__", None) or type(plugin).__name__
+    if manager.is_registered(plugin):
+        raise PluginError(f"plugin {label} is registered twice; pass it once")
+    try:
+        name = manager.register(plugin) or label
+    except (ValueError, pluggy.PluginValidationError) as error:
+        reason = " ".join(str(error).split())
+        raise PluginError(f"plugin {label} cannot be registered: {reason}") from error
     _check_hooks(manager, plugin)
-    return PluginInfo(name, name, "", builtin=False)
+    return PluginInfo(name, label, "", builtin=False)
 
 
 def _register_entry_points(

@@ -94,9 +94,11 @@ def open_checkpoint(path: str | PathLike[str]) -> Checkpoint:
             return _open_folder(place, files)
         if place.suffix.lower() == ".gguf":
             return _open_gguf(place, files)
-    except BaseException:
+    except BaseException as error:
         for file in files:
             file.close()
+        if isinstance(error, OSError):
+            raise CheckpointError(f"{place} cannot be read: {error.strerror or error}") from None
         raise
     if not place.exists():
         raise CheckpointError(f"{place} does not exist; expected a .gguf file or a model folder")
@@ -135,8 +137,8 @@ def _folder_template(path: Path) -> str | None:
         return None
     template = safetensors.read_object(file).get("chat_template")
     if isinstance(template, list):
-        named = {item.get("name"): item.get("template") for item in template if isinstance(item, dict)}
-        template = named.get("default")
+        named = (item for item in template if isinstance(item, dict) and item.get("name") == "default")
+        template = next(named, {}).get("template")
     return _text(template, file, "chat_template")
 
 

@@ -10,7 +10,9 @@ from attrs import evolve
 import colibri
 from colibri import hookimpl, registry
 from colibri.errors import CheckpointUnknown, DuplicateClaim, PluginError, UnknownFamily
+from colibri.families import qwen
 from colibri.family import Identity
+from colibri_engine.errors import CheckpointError
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +62,9 @@ def test_a_registry_is_a_mapping(any_family):
     assert "yak" not in families
     assert set(families) >= {"zebra"}
     assert len(families) == len(list(families))
-    with pytest.raises(UnknownFamily, match=r"no family is called 'yak'; installed: .*zebra"):
+    assert families.get("yak") is None
+    assert families.get("zebra") is families["zebra"]
+    with pytest.raises(UnknownFamily, match=r"^no family is called 'yak'; installed: .*zebra"):
         families["yak"]
 
 
@@ -106,6 +110,7 @@ def with_distribution(monkeypatch, name, value):
             "colibri_families returned str",
         ),
         ("import colibri\n@colibri.hookimpl\ndef colibri_families(): raise ValueError('x')", "ValueError: x"),
+        ("import colibri\n@colibri.hookimpl\ndef colibri_families(): raise SystemExit(3)", "SystemExit: 3"),
     ],
 )
 def test_a_broken_plugin_is_recorded_and_stops_only_those_who_ask(tmp_path, monkeypatch, source, reason):
@@ -118,18 +123,49 @@ def test_a_broken_plugin_is_recorded_and_stops_only_those_who_ask(tmp_path, monk
     assert reason in info.error
     with pytest.raises(UnknownFamily, match="failed to load: colibri-broken"):
         families["zebra"]
-
-
-def test_a_broken_plugin_that_was_asked_for_is_an_error(tmp_path, monkeypatch):
-    (tmp_path / "broken_wanted.py").write_text("raise RuntimeError('no luck')")
-    monkeypatch.syspath_prepend(tmp_path)
-    with_distribution(monkeypatch, "colibri-broken", "broken_wanted")
-    with pytest.raises(PluginError, match="colibri-broken failed to load: RuntimeError: no luck"):
+    with pytest.raises(PluginError, match="plugin colibri-broken failed to load: ") as caught:
         colibri.load(["colibri-broken"])
+    assert reason in str(caught.value)
+
+
+@pytest.mark.parametrize("answer", [None, 3, [3], "zebra", RuntimeError("no luck")])
+def test_a_broken_plugin_object_is_an_error_that_names_its_class(answer):
+    class Broken:
+        @hookimpl
+        def colibri_families(self):
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+    if answer is None:
+        colibri.load([Broken()])
+    else:
+        with pytest.raises(PluginError, match="plugin Broken failed to load: "):
+            colibri.load([Broken()])
+
+
+def test_a_plugin_that_cannot_be_registered_is_an_error(any_family):
+    class Curious:
+        @hookimpl
+        def colibri_families(self, weather):
+            return []
+
+    once = plugin(zebra(any_family))
+    with pytest.raises(PluginError, match="plugin Plugin is registered twice; pass it once"):
+        colibri.load([once, once])
+    with pytest.raises(PluginError, match=r"plugin colibri\.families\.qwen is registered twice"):
+        colibri.load([qwen])
+    with pytest.raises(PluginError, match=r"plugin Curious cannot be registered: .*weather"):
+        colibri.load([Curious()])
+
+
+def test_one_name_may_stand_without_a_list():
+    assert "smollm2" in colibri.load("colibri-smollm2")
+    assert "smollm2" not in colibri.load(disabled="smollm2")
 
 
 def test_one_id_claimed_twice_names_both(any_family):
-    with pytest.raises(DuplicateClaim, match=r"family 'zebra' is claimed by .* and by"):
+    with pytest.raises(DuplicateClaim, match=r"family 'zebra' is claimed by Plugin and by Plugin;"):
         colibri.load([plugin(zebra(any_family)), plugin(zebra(any_family))])
 
 
@@ -177,6 +213,17 @@ def test_an_unknown_architecture_lists_what_is_installed(any_family, tmp_path):
     families = colibri.load([plugin(zebra(any_family))])
     with pytest.raises(CheckpointUnknown, match=r"'okapi': no installed family knows it; .*zebra"):
         families.identify(checkpoint(tmp_path, "okapi"))
+
+
+def test_odd_checkpoints_are_refused_in_a_sentence(any_family, tmp_path):
+    families = colibri.load([plugin(zebra(any_family, needs_template=True, template_marks=("stripes",)))])
+    folder = checkpoint(tmp_path, "zebra")
+    for template in ("\ud800", [{"name": ["default"], "template": "stripes"}], [{"name": "default"}]):
+        (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": template}))
+        with pytest.raises(CheckpointUnknown, match="its chat template is not theirs"):
+            families.identify(folder)
+    with pytest.raises(CheckpointError, match="cannot be read: File name too long"):
+        families.identify("a" * 5000)
 
 
 def test_import_colibri_is_light():
