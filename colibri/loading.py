@@ -57,7 +57,7 @@ def load_family(
     title = top.take("title", str)
     folder = _folder(path)
     prompt, thinking, tools = top.table("prompt"), top.table("thinking"), top.table("tools")
-    grammar = read_grammar(folder, top.take("grammar", str))
+    grammar = read_grammar(folder, top.take("grammar", str), by=f"`grammar` of {path.name}")
     rule = _thinking(thinking)
     stops = _stops(top.table("stops"))
     renderer = _renderer(prompt, tools, folder, grammar, rule, stops, prepare)
@@ -96,17 +96,19 @@ def load_family(
     )
 
 
-def read_grammar(folder: Traversable, name: str) -> Grammar:
+def read_grammar(folder: Traversable, name: str, *, by: str | None = None) -> Grammar:
     """The grammar in `folder` called `name`; `like` in it refers to another file of the folder.
+
+    `by` says what names the file, for the error when it is missing.
 
     Raises:
         FamilyFileError: the file is missing or malformed.
     """
 
     def resolve(other: str) -> Mapping[str, Any]:
-        return _read_toml(folder / other)
+        return _read_toml(folder / other, by=f"`like` in the grammar {name}")
 
-    return load_grammar(_read_toml(folder / name), file=name, resolve=resolve)
+    return load_grammar(_read_toml(folder / name, by=by), file=name, resolve=resolve)
 
 
 def _folder(path: Traversable) -> Traversable:
@@ -118,19 +120,22 @@ def _folder(path: Traversable) -> Traversable:
     return parent  # type: ignore[no-any-return]
 
 
-def _read_text(path: Traversable) -> str:
+def _read_text(path: Traversable, by: str | None = None) -> str:
+    named = f", which {by} names," if by else ""
     try:
         return path.read_text(encoding="utf-8")
     except OSError as error:
         reason = error.strerror or "unreadable"
-        raise FamilyFileError(f"{path.name}: the file cannot be read ({reason})") from None
+        raise FamilyFileError(f"{path.name}: the file{named} cannot be read ({reason})") from None
     except UnicodeDecodeError as error:
         raise FamilyFileError(f"{path.name}: the file must be UTF-8 ({error.reason})") from None
+    except ValueError as error:
+        raise FamilyFileError(f"{path.name!r}: the file{named} cannot be read ({error})") from None
 
 
-def _read_toml(path: Traversable) -> dict[str, Any]:
+def _read_toml(path: Traversable, by: str | None = None) -> dict[str, Any]:
     try:
-        return tomllib.loads(_read_text(path))
+        return tomllib.loads(_read_text(path, by))
     except tomllib.TOMLDecodeError as error:
         raise FamilyFileError(f"{path.name}: the file is not TOML ({error})") from None
 
@@ -193,8 +198,11 @@ def _renderer(
     prepare: Prepare | None,
 ) -> Renderer:
     name = prompt.take("template", str)
-    shared = {other: _read_text(folder / other) for other in prompt.strings("shared")}
-    source = _read_text(folder / name)
+    by = f"of {prompt.file}"
+    shared = {
+        other: _read_text(folder / other, f"`prompt.shared` {by}") for other in prompt.strings("shared")
+    }
+    source = _read_text(folder / name, f"`prompt.template` {by}")
     return Renderer(
         template=ChatTemplate(source, name=name, loader=shared, prepare=prepare),
         grammar=grammar,
