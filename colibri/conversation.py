@@ -70,7 +70,7 @@ class ToolCall:
         """
         try:
             return json.loads(self.arguments)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ConversationError(
                 f"the arguments of the call to {self.name!r} are not JSON ({error}); send one JSON object"
             ) from None

@@ -69,6 +69,10 @@ def conversation_from_openai(
         ConversationError: a value has the wrong shape; the message and `where` name it.
     """
     declared = tools_from_openai(tools)
+    if options is not None and not (
+        isinstance(options, Mapping) and all(isinstance(key, str) for key in options)
+    ):
+        raise ShapeError("options", "must be an object with strings as keys", Where(field="options"))
     return Conversation(
         turns=turns_from_openai(messages),
         tools=declared,
