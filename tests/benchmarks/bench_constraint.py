@@ -74,9 +74,7 @@ async def main() -> None:
             turns.append([await token_seconds(engine, constrained, streams) for constrained in (False, True)])
         ratio = median(held / free for free, held in turns)
         free, held = (1e3 * median(turn[kind] for turn in turns) for kind in (0, 1))
-        print(
-            f"{streams} at a time: a step {free:.2f} ms free, {held:.2f} ms constrained: {ratio:.3f}"
-        )
+        print(f"{streams} at a time: a step {free:.2f} ms free, {held:.2f} ms constrained: {ratio:.3f}")
     await engine.close()
 
 
