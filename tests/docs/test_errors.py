@@ -6,6 +6,7 @@ import ast
 import re
 from pathlib import Path
 
+import colibri
 from colibri.protocols.openai_errors import ENGINE_FAULTS
 
 ROOT = Path(__file__).parents[2]
@@ -17,7 +18,7 @@ ROWS = re.findall(
 
 def sources():
     for package in ("protocols", "server"):
-        for path in (ROOT / "colibri" / package).glob("*.py"):
+        for path in (Path(colibri.__file__).parent / package).glob("*.py"):
             yield ast.parse(path.read_text(encoding="utf-8"))
 
 

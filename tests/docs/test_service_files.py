@@ -22,7 +22,8 @@ def test_the_image_copies_what_is_there_and_all_that_is_built():
     copied = [
         word for line in re.findall(r"^COPY (.+) \S+$", DOCKERFILE, re.MULTILINE) for word in line.split()
     ]
-    assert all((ROOT / name).exists() for name in copied)
+    if (ROOT / "colibri").is_dir():  # a checkout, not the tests alone
+        assert all((ROOT / name).exists() for name in copied)
     assert set(copied) >= {
         "setup.py",
         "pyproject.toml",
