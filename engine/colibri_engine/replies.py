@@ -202,7 +202,7 @@ def counted_sizes(words: Sequence[str]) -> list[int]:
 
 
 def read_event(words: Sequence[str], blocks: Sequence[bytes]) -> Event:
-    """The event of an ACCEPT, PROGRESS, DATA, ECHO or DONE frame.
+    """The event of an ACCEPT, PROGRESS, DATA, TOOL, ECHO or DONE frame.
 
     Raises:
         ValueError: naming the field that is wrong.
@@ -305,6 +305,11 @@ def _read_piece(words: Sequence[str], found: _Found, blocks: _Blocks) -> Piece:
     return Piece(_piece_bytes(blocks), _token(found), control, logprob, top)
 
 
+def _read_tool(words: Sequence[str], found: _Found, blocks: _Blocks) -> Piece:
+    """Markup of tool calls on a channel of its own: what comes this way the engine itself vouches for."""
+    return Piece(_piece_bytes(blocks), control=True)
+
+
 def _read_echo(words: Sequence[str], found: _Found, blocks: _Blocks) -> Echo:
     logprob, top = _read_scores(words[4:], found, blocks)
     return Echo(whole(words[3], "position"), _piece_bytes(blocks), _token(found), logprob, top)
@@ -333,6 +338,7 @@ _READERS: Final[Mapping[str, Callable[[Sequence[str], _Found, _Blocks], EngineEv
     "ACCEPT": _read_accepted,
     "PROGRESS": _read_progress,
     "DATA": _read_piece,
+    "TOOL": _read_tool,
     "ECHO": _read_echo,
     "DONE": _read_done,
 }

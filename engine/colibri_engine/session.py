@@ -41,7 +41,8 @@ _LAST: Final = ("DONE", "ERROR")
 class Exchange:
     """A job that the program has, and what it has said about it so far.
 
-    left: whether nobody reads the inbox any more. release: gives the job's slot back.
+    left: whether nobody reads the inbox any more. release: gives the job's slot back. told: whether the
+    program tells control tokens from text, by its words or by a channel for tool calls.
     """
 
     job: Job
@@ -49,6 +50,7 @@ class Exchange:
     inbox: asyncio.Queue[EngineEvent | EngineError] = field(factory=asyncio.Queue)
     accepted: bool = False
     left: bool = False
+    told: bool = False
 
     def take(self, event: EngineEvent) -> None:
         """Pass an event on; a program that says nothing of accepting a job accepts it with its first event.
@@ -64,6 +66,12 @@ class Exchange:
             self.inbox.put_nowait(Accepted(event.prompt_tokens if isinstance(event, Done) else 0))
         if isinstance(event, Echo) and (not self.job.echo or event.position < self.job.echo_from):
             return
+        if isinstance(event, Piece):
+            self.told = self.told or event.control is not None
+            if event.control is None and self.told:
+                event = evolve(event, control=False)
+            if not event.data and event.token_id is None:
+                return  # it only declares the channel
         if isinstance(event, Echo | Piece) and len(event.top) > (self.job.logprobs or 0):
             event = evolve(event, top=event.top[: self.job.logprobs or 0])
         self.inbox.put_nowait(event)

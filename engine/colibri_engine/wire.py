@@ -237,7 +237,7 @@ _REQUEST_SIZES: Final[Mapping[str, Sizes]] = {
     "IMAGE": _block_at(2),
     "DECIDE": _block_at(3),
 }
-_OF_JOBS: Final = frozenset({"ACCEPT", "PROGRESS", "DATA", "ECHO", "DONE", "ERROR"})
+_OF_JOBS: Final = frozenset({"ACCEPT", "PROGRESS", "DATA", "TOOL", "ECHO", "DONE", "ERROR"})
 _REPLIES: Final[Mapping[str, _Read]] = {
     READY: _plain(Ready),
     "STAT": _plain(Started),

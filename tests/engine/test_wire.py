@@ -260,11 +260,7 @@ WANT = [
     "Other",
     "Other",
     "Started",
-    "Event",
-    "Event",
-    "Event",
-    "Event",
-    "Other",
+    *["Event"] * 5,
 ]
 WANT += ["Failure", "Malformed", "Event"]
 
