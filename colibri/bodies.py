@@ -1,7 +1,8 @@
 """Readers of JSON objects that are a call's arguments, or hold its name and arguments.
 
-The object's text is passed on as it is spelled while it arrives; strings and brackets are followed to
-know where it ends, and the whole is checked when the call ends.
+The object's text is passed on as it is spelled while it arrives, but for newlines and the like inside
+strings, which models write and JSON wants escaped; strings and brackets are followed to know where it
+ends, and the whole is checked when the call ends.
 """
 
 from __future__ import annotations
@@ -13,29 +14,33 @@ from typing import TypeAlias
 
 from colibri.calls import Call
 from colibri.events import ToolCallDelta
-from colibri.schema import is_json
+from colibri.schema import is_json, json_string
 from colibri.states import WORD_LIMIT
 
 __all__ = ["ArgumentsReader", "CallReader"]
 
 _BLANK = " \t\r\n"
 _OUTSIDE = re.compile(r'[^"{}\[\]]*+')
-_INSIDE = re.compile(r'(?:[^"\\]++|\\.)*+', re.DOTALL)
+_INSIDE = re.compile(r'(?:[^"\\\x00-\x1f]++|\\.)*+', re.DOTALL)
 _UNESCAPED = re.compile(r'[^"\\]*+')
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class _Follower:
-    """Follows JSON text by its strings and brackets to where its first bracket closes."""
+    """Follows JSON text by its strings and brackets to where its first bracket closes.
+
+    bare: the indexes of control characters inside strings, in the text taken last.
+    """
 
     def __init__(self) -> None:
+        self.bare: list[int] = []
         self._depth = 0
         self._string = False
         self._escaped = False
         self.closed = False
 
     def all_string(self, text: str) -> bool:
-        """Whether the text lies in a string that it does not end; it then needs no following."""
+        """Whether the text lies in a string that it does not end, and may stay as it is spelled."""
         if not self._string or self._escaped:
             return False
         match = _INSIDE.match(text)
@@ -44,6 +49,7 @@ class _Follower:
     def take(self, text: str, at: int) -> int:
         """The index behind the closing bracket, or the end of the text when it is still open."""
         size = len(text)
+        self.bare = []
         while at < size:
             if self._escaped:
                 self._escaped = False
@@ -55,7 +61,9 @@ class _Follower:
                 break
             character = text[at]
             at += 1
-            if self._string:
+            if self._string and character < " ":
+                self.bare.append(at - 1)
+            elif self._string:
                 self._escaped = character == "\\"
                 self._string = self._escaped
             elif character == '"':
@@ -115,10 +123,15 @@ class ArgumentsReader:
         """Give what belongs to the object from index `at` on; returns where it ends."""
         if self.closed or at == len(text):
             return at
-        stop = self._follower.take(text, at)
-        self._texts.append(text[at:stop])
+        stop, begun = self._follower.take(text, at), at
+        parts = []
+        for bare in self._follower.bare:
+            parts += [text[at:bare], json_string(text[bare])[1:-1]]
+            at = bare + 1
+        spelled = "".join([*parts, text[at:stop]])
+        self._texts.append(spelled)
         self._call.started = True
-        self._call.give(text[at:stop], start + at, start + stop)
+        self._call.give(spelled, start + begun, start + stop)
         return stop
 
     def close(self, at: int) -> None:

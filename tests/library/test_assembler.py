@@ -240,6 +240,22 @@ def test_names_in_an_object_are_whole_and_stripped_or_break_the_call(
     assert [(call.name, call.reason) for call in said.broken] == ([(None, "syntax")] if name is None else [])
 
 
+@pytest.mark.parametrize("bare", ["\n", "\t", "\r\n", "\0", "\x1f", "\n" * 50])
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("hermes_json", '<tool_call>\n{{"name": "save", "arguments": {}}}\n</tool_call>'),
+        ("inkling", '<|content_invoke_tool_json|>{{"name": "save", "args": {}}}<|end_message|>'),
+        ("gpt_oss", " to=functions.save<|channel|>commentary json<|message|>{}<|call|>"),
+    ],
+)
+def test_control_characters_in_strings_are_escaped(name: str, call: str, bare: str) -> None:
+    value = f"a{bare}b{bare}"
+    body = f'{{\n"body":\t"{value}", "{bare}": ["{bare}", "\\n\\\\{bare}"]}}'
+    spelled = arguments(name, call.format(body))
+    assert [json.loads(text) for text in spelled] == [{"body": value, bare: [bare, f"\n\\{bare}"]}]
+
+
 def test_packed_arguments_can_be_sent_on() -> None:
     said = reply(
         "hermes_json", r'<tool_call>{"name": "save", "arguments": "{\"body\": \"\ud83d\"}"}</tool_call>'
