@@ -107,6 +107,8 @@ def _check_batch(prompts: Sequence[_Raw], options: Mapping[str, Any], delivery: 
 def _readout(body: Mapping[str, Any], offer: Offer) -> tuple[int | None, bool]:
     """How many alternatives to show, and whether to return the prompt."""
     echo = read(body, {"echo": boolean}).get("echo", False)
+    if body.get("top_logprobs") is not None:
+        refused("top_logprobs", "by text completions; there `logprobs` is the number of alternatives")
     count = body.get("logprobs")
     if count is None or count is False:
         count = 0

@@ -276,6 +276,7 @@ TEXT_REFUSALS = [
     ("logprobs", 33, "logprobs", "invalid_value"),
     ("logprobs", 1.0, "logprobs", "invalid_value"),
     ("logprobs", 2, "logprobs", "unsupported_parameter"),
+    ("top_logprobs", 0, "top_logprobs", "unsupported_parameter"),
     ("group_score", True, "group_score", "unsupported_value"),
 ]
 
