@@ -97,7 +97,9 @@ class Parser:
         return taken
 
     def finish(self, reason: str) -> list[Event]:
-        """End the reply: `reason` is "stop" or "length". The last event is `Finished`.
+        """End the reply: `reason` is "length" when a limit cut it, otherwise "stop" or a server's other word.
+
+        The last event is `Finished`.
 
         Raises:
             RuntimeError: the reply was finished before.
@@ -106,6 +108,7 @@ class Parser:
             raise RuntimeError("this reply is finished; use a new Parser for the next one")
         scanner = self._scanner or self._start(authentic=False)
         self._finished = True
+        reason = "length" if reason == "length" else "stop"
         scanner.finish(reason)
         self._assembler.finish(reason, scanner.node, scanner.base)
         return self._clipped()

@@ -7,7 +7,6 @@ import pkgutil
 from collections.abc import Iterable, Iterator, Mapping
 from hashlib import sha256
 from importlib import import_module, metadata
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pluggy
@@ -19,7 +18,7 @@ from colibri.errors import CheckpointUnknown, ColibriError, DuplicateClaim, Plug
 from colibri.family import Family, Identity
 
 if TYPE_CHECKING:
-    from colibri_engine.checkpoint import Checkpoint
+    from colibri_engine.checkpoint import Label
 
 __all__ = ["ENTRY_POINT_GROUP", "LOAD_PLUGINS", "PluginInfo", "Registry", "find_plugins", "load"]
 
@@ -82,7 +81,7 @@ class Registry(Mapping[str, Family]):
         return self._owner[self[family_id].id]
 
     def identify(self, path: str | os.PathLike[str]) -> Family:
-        """The family of a checkpoint: a folder with config.json, or a .gguf file.
+        """The family of a checkpoint: a folder with config.json, with or without weights, or a .gguf file.
 
         An official chat template, known by its hash, decides at once. Otherwise the architecture does,
         and where variants share one, features that only one of their templates has.
@@ -92,14 +91,13 @@ class Registry(Mapping[str, Family]):
                 decide.
             colibri_engine.errors.CheckpointError: the checkpoint cannot be read.
         """
-        from colibri_engine.checkpoint import open_checkpoint
+        from colibri_engine.checkpoint import read_label
 
-        with open_checkpoint(Path(path)) as checkpoint:
-            return self._identify(checkpoint, os.fspath(path))
+        return self._identify(read_label(path), os.fspath(path))
 
-    def _identify(self, checkpoint: Checkpoint, path: str) -> Family:
-        architecture = (checkpoint.architecture or "").strip().lower()
-        template = checkpoint.chat_template
+    def _identify(self, label: Label, path: str) -> Family:
+        architecture = label.architecture.strip().lower()
+        template = label.chat_template
         claims = [family for family in self._families.values() if architecture in family.model_types]
         if template is not None:
             digest = sha256(template.encode("utf-8", "surrogatepass")).hexdigest()

@@ -16,7 +16,7 @@ from .errors import CheckpointError
 from .files import MappedFile, read_small
 from .tensors import TensorInfo
 
-__all__ = ["Checkpoint", "open_checkpoint"]
+__all__ = ["Checkpoint", "Label", "open_checkpoint", "read_label"]
 
 _SAMPLES: Final = 64
 _SAMPLE_BYTES: Final = 4096
@@ -81,6 +81,30 @@ class Checkpoint:
         self.close()
 
 
+@frozen
+class Label:
+    """What tells which model a checkpoint holds: see `Checkpoint`."""
+
+    architecture: str
+    chat_template: str | None = field(default=None, repr=False)
+
+
+def read_label(path: str | PathLike[str]) -> Label:
+    """The architecture and template of a checkpoint; a folder needs no weights for it.
+
+    Raises:
+        CheckpointError: as for `open_checkpoint`.
+    """
+    place = Path(fspath(path))
+    try:
+        if place.is_dir():
+            return Label(_folder_config(place)[1], _folder_template(place))
+    except OSError as error:
+        raise CheckpointError(f"{place} cannot be read: {error.strerror or error}") from None
+    with open_checkpoint(place) as checkpoint:
+        return Label(checkpoint.architecture, checkpoint.chat_template)
+
+
 def open_checkpoint(path: str | PathLike[str]) -> Checkpoint:
     """Open a .gguf file or a Hugging Face folder; only headers are read.
 
@@ -116,12 +140,18 @@ def _open_gguf(path: Path, files: list[MappedFile]) -> Checkpoint:
 
 
 def _open_folder(path: Path, files: list[MappedFile]) -> Checkpoint:
+    config, architecture = _folder_config(path)
+    tensors = safetensors.read_folder(path, files)
+    return Checkpoint(path, "safetensors", architecture, config, tensors, _folder_template(path), files)
+
+
+def _folder_config(path: Path) -> tuple[Mapping[str, Any], str]:
+    """config.json and the model_type in it."""
     config = safetensors.read_object(path / "config.json")
     architecture = _text(config.get("model_type"), path / "config.json", "model_type")
     if architecture is None:
         raise CheckpointError(f"{path / 'config.json'}: model_type is missing")
-    tensors = safetensors.read_folder(path, files)
-    return Checkpoint(path, "safetensors", architecture, config, tensors, _folder_template(path), files)
+    return config, architecture
 
 
 def _folder_template(path: Path) -> str | None:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import colibri
 from colibri.conversation import Tool
 from colibri.grammar import Grammar, load_grammar
 from colibri.parser import Parser
@@ -411,3 +412,13 @@ def test_a_tool_channel_is_authentic_text() -> None:
     check_laws(join(events), f"See {block}.{block}")
     assert fold(events).content == f"See {block}."
     assert [call.name for call in fold(events).tool_calls] == ["gate_state"]
+
+
+@pytest.mark.parametrize("reason", ["stop", "tool_calls", "end_turn"])
+def test_any_word_but_length_ends_a_reply_as_stop(reason):
+    family = colibri.load()["glm52"]
+    tools = colibri.conversation_from_openai([], [{"type": "function", "function": {"name": "f"}}]).tools
+    parser = family.new_parser(tools, start="text")
+    reply = colibri.fold([*parser.feed("<tool_call>f</tool_call"), *parser.finish(reason)])
+    assert [call.name for call in reply.tool_calls] == ["f"]
+    assert reply.finish_reason == "tool_calls"

@@ -239,3 +239,9 @@ def test_every_public_name_can_be_imported():
     assert set(colibri.__all__) <= set(dir(colibri))
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         _ = colibri.nothing
+
+
+def test_a_folder_without_weights_is_identified(any_family, tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "zebra"}))
+    assert colibri.load([plugin(zebra(any_family))]).identify(tmp_path).id == "zebra"
+    assert colibri.load([plugin(zebra(any_family))]).identify(str(tmp_path)).id == "zebra"
