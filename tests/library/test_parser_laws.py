@@ -417,8 +417,10 @@ def test_a_tool_channel_is_authentic_text() -> None:
 @pytest.mark.parametrize("reason", ["stop", "tool_calls", "end_turn"])
 def test_any_word_but_length_ends_a_reply_as_stop(reason):
     family = colibri.load()["glm52"]
-    tools = colibri.conversation_from_openai([], [{"type": "function", "function": {"name": "f"}}]).tools
-    parser = family.new_parser(tools, start="text")
-    reply = colibri.fold([*parser.feed("<tool_call>f</tool_call"), *parser.finish(reason)])
-    assert [call.name for call in reply.tool_calls] == ["f"]
+    parameters = {"properties": {"k": {"type": "string"}}}
+    declared = [{"type": "function", "function": {"name": "f", "parameters": parameters}}]
+    parser = family.new_parser(colibri.conversation_from_openai([], declared).tools, start="text")
+    raw = "<tool_call>f<arg_key>k</arg_key><arg_value>v</arg_value>"
+    reply = colibri.fold([*parser.feed(raw), *parser.finish(reason)])
+    assert [(call.name, call.arguments) for call in reply.tool_calls] == [("f", '{"k": "v"}')]
     assert reply.finish_reason == "tool_calls"
