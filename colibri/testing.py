@@ -15,9 +15,10 @@ start with the ones before as far as the family says so.
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import pytest
 from attrs import evolve, frozen
@@ -32,7 +33,21 @@ from colibri.registry import load
 from colibri.reply import Reply, ReplyCall, fold, join
 from colibri.stability import stability
 
-__all__ = ["Written", "cuts", "family_suite", "read", "written"]
+__all__ = [
+    "Told",
+    "Written",
+    "cuts",
+    "family_suite",
+    "in_random_sizes",
+    "in_sizes",
+    "in_tokens",
+    "read",
+    "told_cuts",
+    "written",
+]
+
+Told: TypeAlias = tuple[str, bool | None]
+"""A piece of a reply and whether it is a control token; None: the engine cannot tell."""
 
 
 class PromptFile(SingleFileSnapshotExtension):
@@ -105,15 +120,48 @@ def cuts(text: str, seed: int = 0) -> Iterator[tuple[str, list[str]]]:
     """Ways to cut a text: whole, single characters, fixed sizes and random ones."""
     yield "whole", [text]
     for size in (1, 3, 7):
-        yield f"by {size}", [text[at : at + size] for at in range(0, len(text), size)]
+        yield f"by {size}", in_sizes(text, size)
     chooser = random.Random(seed)
     for turn in range(3):
-        pieces, at = [], 0
-        while at < len(text):
-            size = chooser.randint(1, 13)
-            pieces.append(text[at : at + size])
-            at += size
-        yield f"random {turn}", pieces
+        yield f"random {turn}", in_random_sizes(text, chooser)
+
+
+def told_cuts(text: str, special: Sequence[str]) -> Iterator[tuple[str, list[Told]]]:
+    """Ways a reply arrives from an engine that tells control tokens and from one that cannot.
+
+    `special` are the spellings of the control tokens, as `family.grammar.special` has them.
+    """
+    for plan, pieces in cuts(text):
+        yield plan, [(piece, None) for piece in pieces]
+    for size in (1, 3, 7, max(1, len(text))):
+        yield f"tokens by {size}", in_tokens(text, special, size)
+
+
+def in_sizes(text: str, size: int) -> list[str]:
+    """The text in pieces of `size` characters."""
+    return [text[at : at + size] for at in range(0, len(text), size)]
+
+
+def in_random_sizes(text: str, chooser: random.Random, most: int = 13) -> list[str]:
+    """The text in pieces of 1 to `most` characters."""
+    pieces, at = [], 0
+    while at < len(text):
+        size = chooser.randint(1, most)
+        pieces.append(text[at : at + size])
+        at += size
+    return pieces
+
+
+def in_tokens(text: str, special: Sequence[str], size: int) -> list[Told]:
+    """Control tokens whole and authentic, the rest `size` characters a piece and ordinary."""
+    if not special:
+        return [(piece, False) for piece in in_sizes(text, size)]
+    ordered = sorted(special, key=len, reverse=True)
+    parts = re.split(f"({'|'.join(map(re.escape, ordered))})", text)
+    told: list[Told] = []
+    for part in parts:
+        told += [(part, True)] if part in special else [(piece, False) for piece in in_sizes(part, size)]
+    return told
 
 
 def family_suite(family: str | Family, *, conversations: Mapping[str, Conversation] | None = None) -> type:

@@ -4,7 +4,6 @@ import itertools
 import json
 import os
 import random
-import re
 import tomllib
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -18,6 +17,8 @@ from colibri.grammar import Grammar, load_grammar
 from colibri.parser import Parser
 from colibri.pipeline import ReplyStream
 from colibri.reply import fold, join
+from colibri.testing import Told, in_random_sizes, in_tokens
+from colibri.testing import in_sizes as in_sizes
 from colibri_engine.api import Piece
 
 THOROUGH = bool(os.environ.get("COLIBRI_THOROUGH"))
@@ -29,7 +30,6 @@ FAMILIES = Path(str(files("colibri.families")))
 STARTS = {"prompt_open": "reasoning", "model_opens": None, "off": "text"}
 
 Case = dict[str, Any]
-Told = tuple[str, bool | None]
 
 
 def grammar_table(file: str) -> dict[str, Any]:
@@ -82,31 +82,6 @@ def read_bytes(case: Case, chunks: Sequence[bytes]) -> list[Event]:
     stream = ReplyStream(parser(case))
     said = [stream.feed(Piece(chunk)) for chunk in chunks] + [stream.finish(case["finish_reason_in"])]
     return join(event for part in said for event in part.events)
-
-
-def in_sizes(text: str, size: int) -> list[str]:
-    return [text[at : at + size] for at in range(0, len(text), size)]
-
-
-def in_random_sizes(text: str, chooser: random.Random, most: int = 13) -> list[str]:
-    pieces, at = [], 0
-    while at < len(text):
-        size = chooser.randint(1, most)
-        pieces.append(text[at : at + size])
-        at += size
-    return pieces
-
-
-def in_tokens(text: str, special: Sequence[str], size: int) -> list[Told]:
-    """Special tokens whole and authentic, the rest `size` characters a piece."""
-    if not special:
-        return [(piece, False) for piece in in_sizes(text, size)]
-    ordered = sorted(special, key=len, reverse=True)
-    parts = re.split(f"({'|'.join(map(re.escape, ordered))})", text)
-    told: list[Told] = []
-    for part in parts:
-        told += [(part, True)] if part in special else [(piece, False) for piece in in_sizes(part, size)]
-    return told
 
 
 def plans(text: str, special: Sequence[str], seed: int) -> Iterator[tuple[str, list[str | Told]]]:

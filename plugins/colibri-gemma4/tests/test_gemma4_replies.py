@@ -1,7 +1,6 @@
 """Calls are read back as they were written, and odd replies as they are best understood."""
 
 import json
-import re
 
 import pytest
 from attrs import evolve
@@ -11,10 +10,10 @@ from hypothesis import strategies as st
 import colibri
 from colibri.conversation import Text, ToolCall, Turn
 from colibri.events import ToolCallDelta
-from colibri.testing import cuts
+from colibri.testing import told_cuts
 
 FAMILY = colibri.load(["colibri-gemma4"])["gemma4"]
-SPECIAL = re.compile("(" + "|".join(map(re.escape, FAMILY.grammar.special)) + ")")
+SPECIAL = FAMILY.grammar.special
 ASKED = colibri.conversation_from_openai(
     [{"role": "user", "content": "u"}],
     [{"type": "function", "function": {"name": "f", "description": "d", "parameters": {"type": "object"}}}],
@@ -36,14 +35,6 @@ VALUES = st.recursive(
 )
 
 
-def plans(raw):
-    """Ways a reply may arrive; a piece is its text and whether it is a control token."""
-    for plan, pieces in cuts(raw):
-        yield plan, [(piece, None) for piece in pieces]
-    parts = [part for part in SPECIAL.split(raw) if part]
-    yield "tokens", [(part, SPECIAL.fullmatch(part) is not None) for part in parts]
-
-
 def read(pieces, reason="stop", tools=ASKED.tools):
     parser = FAMILY.new_parser(tools, PROMPT)
     events = [event for text, control in pieces for event in parser.feed(text, control)]
@@ -61,7 +52,7 @@ def test_arguments_are_read_back_as_they_were_written(arguments):
     said = evolve(ASKED, turns=(*ASKED.turns, Turn("assistant", (Text(""), *asks))))
     whole = FAMILY.render(said, cue=False).text
     reply = whole.removeprefix(PROMPT.text).removesuffix("<|tool_response>")
-    for plan, pieces in plans(reply):
+    for plan, pieces in told_cuts(reply, SPECIAL):
         assert calls(read(pieces)) == [("f", each) for each in arguments], plan
 
 
@@ -92,7 +83,7 @@ CALL = '<|tool_call>call:f{k:<|"|>v<|"|>,n:3}<tool_call|>'
     ],
 )
 def test_reply(raw, reasoning, content, arguments):
-    for plan, pieces in plans(raw):
+    for plan, pieces in told_cuts(raw, SPECIAL):
         if plan == "tokens" and content.count("<|"):
             continue
         said = read(pieces)
@@ -103,7 +94,7 @@ def test_reply(raw, reasoning, content, arguments):
 
 def test_what_the_limit_cut_is_no_finished_call():
     for end in range(len("<|tool_call>"), len(CALL) - len("<tool_call|>") - 1):
-        for plan, pieces in plans(CALL[:end]):
+        for plan, pieces in told_cuts(CALL[:end], SPECIAL):
             said = read(pieces, "length")
             assert (said.content, said.tool_calls, said.finish_reason) == ("", (), "length"), (end, plan)
 

@@ -1,13 +1,12 @@
 """Replies with their right meaning, however they are cut and whether or not tokens are told apart."""
 
 import json
-import re
 from pathlib import Path
 
 import pytest
 
 import colibri
-from colibri.testing import cuts
+from colibri.testing import told_cuts
 
 FAMILY = colibri.load(["colibri-minimax"])["minimax_m3"]
 DATA = Path(__file__).parent / "data"
@@ -17,21 +16,6 @@ CASES = {
 }
 TOOL_SETS = json.loads((DATA / "tool_sets.json").read_text(encoding="utf-8"))
 STARTS = {"prompt_open": "reasoning", "off": "text", "model_opens": None}
-SPECIAL = re.compile("(" + "|".join(map(re.escape, FAMILY.grammar.special)) + ")")
-
-
-def plans(raw):
-    """Ways a reply may arrive; a piece is its text and whether it is a control token."""
-    for plan, pieces in cuts(raw):
-        yield plan, [(piece, None) for piece in pieces]
-    for size in (1, 3, 7, len(raw)):
-        pieces = []
-        for part in SPECIAL.split(raw):
-            if SPECIAL.fullmatch(part):
-                pieces.append((part, True))
-            else:
-                pieces += [(part[at : at + size], False) for at in range(0, len(part), size)]
-        yield f"tokens by {size}", pieces
 
 
 def read(case, pieces):
@@ -47,7 +31,7 @@ def read(case, pieces):
 def test_reply(case):
     expect = case["expect"]
     shown = str if case["compare"] == "exact" else str.strip
-    for plan, pieces in plans(case["raw"]):
+    for plan, pieces in told_cuts(case["raw"], FAMILY.grammar.special):
         said = read(case, pieces)
         calls = [{"name": call.name, "arguments": json.loads(call.arguments)} for call in said.tool_calls]
         assert said.reasoning.strip() == expect["reasoning"].strip(), plan
