@@ -75,6 +75,7 @@ class ReplyStream:
         self._shift = 0
         self._ledger = _Ledger() if tokens else None
         self._end = self._passed = 0
+        self._begun = False
 
     @property
     def stopped(self) -> str | None:
@@ -82,7 +83,11 @@ class ReplyStream:
         return self._filter.stopped if self._filter else None
 
     def echo(self, echo: Echo) -> Said:
-        """Take one position of the prompt; it is not part of the raw generation."""
+        """Take one position of the prompt; it is not part of the raw generation.
+
+        A code point that the prompt leaves unfinished belongs to the piece that completes it; it has no text
+        if none comes.
+        """
         text = self._decode(echo.data)
         if self._ledger is None:
             return Said(())
@@ -90,6 +95,7 @@ class ReplyStream:
 
     def feed(self, piece: Piece) -> Said:
         """Take the next piece."""
+        self._begun = True
         text = self._decode(piece.data)
         start, self._end = self._end, self._end + len(text)
         if self.stopped is not None:
@@ -101,7 +107,7 @@ class ReplyStream:
 
     def finish(self, reason: str) -> Said:
         """End the reply: `reason` is the engine's, "stop" or "length"; a stop sequence makes it "stop"."""
-        rest = self._decode(b"", True)
+        rest = self._decode(b"", True) if self._begun else ""
         start, self._end = self._end, self._end + len(rest)
         if self._ledger is not None and rest:
             self._ledger.extend(self._end)

@@ -124,12 +124,16 @@ def _readout(body: Mapping[str, Any], offer: Offer) -> tuple[int | None, bool]:
 
 @define
 class _Text:
-    """The text and token records of one choice so far."""
+    """The text and token records of one choice so far.
+
+    echoed, replied: whether there are records of its prompt, and of its reply.
+    """
 
     logprobs: LegacyLogprobs | None
     text: list[str] = field(factory=list)
     arrays: dict[str, list[Any]] = field(factory=dict)
     echoed: bool = False
+    replied: bool = False
     finish_reason: str | None = None
 
     def add(self, choice: Mapping[str, Any]) -> None:
@@ -156,17 +160,24 @@ class CompletionReply:
         return []
 
     def feed(self, events: Sequence[Event], tokens: Sequence[Token] = (), choice: int = 0) -> list[Chunk]:
-        """The chunks for the next events; a finish reason comes alone, in a last chunk."""
+        """The chunks for the next events; a finish reason comes alone, in a last chunk.
+
+        With the prompt echoed, a reply whose first token already ended it has one blank record: whoever
+        scores a prompt by asking for one token more takes the last record for that token.
+        """
         chunks = [self._chunk(choice, event.text) for event in events if isinstance(event, TextDelta)]
         text = self._texts[choice]
         if tokens and text.logprobs is not None:
             if not chunks:
                 chunks.append(self._chunk(choice, ""))
             chunks[-1]["choices"][0]["logprobs"] = text.logprobs.arrays(tokens)
+            text.replied = True
         finished = next((event for event in events if isinstance(event, Finished)), None)
         if finished is not None:
             reason = "length" if finished.reason == "length" else "stop"
             chunks.append(self._chunk(choice, "", reason))
+            if text.logprobs is not None and text.echoed and not text.replied and self._request.max_tokens:
+                chunks[-1]["choices"][0]["logprobs"] = text.logprobs.blank()
         for chunk in chunks:
             text.add(chunk["choices"][0])
         if finished is not None:

@@ -72,6 +72,10 @@ class LegacyLogprobs:
             "text_offset": offsets,
         }
 
+    def blank(self) -> dict[str, list[Any]]:
+        """The arrays for a token without text, of which nothing is known."""
+        return {"tokens": [""], "token_logprobs": [None], "top_logprobs": [{}], "text_offset": [self.length]}
+
 
 def check_covered(text: str, records: str, *, param: str = "logprobs") -> None:
     """Refuse to describe a reply whose token records do not spell exactly the returned text.

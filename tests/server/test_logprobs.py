@@ -46,6 +46,14 @@ async def complete(live, **fields):
     return await live.json("POST", "/v1/completions", json={"model": "qwen36", "prompt": "ok", **fields})
 
 
+def choices_of(text, stream):
+    """The choices of an answer, or of each of its frames."""
+    if not stream:
+        return json.loads(text)["choices"]
+    frames = [frame.removeprefix("data: ") for frame in text.split("\n\n")]
+    return [json.loads(frame)["choices"][0] for frame in frames if frame.startswith("{")]
+
+
 async def test_chat(serve):
     async with serve(engine(*REPLY)) as live:
         _, body, _ = await live.chat(logprobs=True, top_logprobs=3)
@@ -77,12 +85,7 @@ async def test_logprobs_may_be_streamed(serve, stream):
             "/v1/completions", json={"model": "qwen36", "prompt": "ok", "logprobs": 2, "stream": stream}
         ) as answer,
     ):
-        text = await answer.text()
-    if stream:
-        frames = [frame.removeprefix("data: ") for frame in text.split("\n\n")]
-        choices = [json.loads(frame)["choices"][0] for frame in frames if frame.startswith("{")]
-    else:
-        choices = json.loads(text)["choices"]
+        choices = choices_of(await answer.text(), stream)
     tokens = [token for choice in choices for token in (choice["logprobs"] or {}).get("tokens", ())]
     offsets = [offset for choice in choices for offset in (choice["logprobs"] or {}).get("text_offset", ())]
     assert "".join(tokens) == "".join(choice["text"] for choice in choices) == "Helélo"
@@ -105,6 +108,33 @@ async def test_the_prompt_alone(serve):
     async with serve(engine(*PROMPT)) as live:
         status, body, _ = await complete(live, echo=True, logprobs=1, max_tokens=0)
         assert (status, body["choices"][0]["text"], live.engine.jobs[0].max_tokens) == (200, "ok", 0)
+
+
+@pytest.mark.parametrize("reply", [[], [piece("\n", 1, -0.5)]])
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_reply_that_ends_at_once_leaves_a_blank_record_behind_the_prompt(serve, reply, stream):
+    async with serve(engine(*PROMPT, *reply)) as live:
+        body = {"prompt": "ok", "echo": True, "logprobs": 1, "stop": ["\n"], "stream": stream}
+        async with live.http.post("/v1/completions", json=body) as answer:
+            choices = choices_of(await answer.text(), stream)
+    records = [choice["logprobs"] for choice in choices if choice["logprobs"]]
+    assert [text for record in records for text in record["tokens"]] == ["o", "k", ""]
+    assert [value for record in records for value in record["token_logprobs"]] == [None, -2.0, None]
+    assert [offset for record in records for offset in record["text_offset"]] == [0, 1, 2]
+    assert records[-1]["top_logprobs"][-1] == {}
+    assert "".join(choice["text"] for choice in choices) == "ok"
+
+
+@pytest.mark.parametrize(("max_tokens", "blanks"), [(0, []), (1, [""])])
+async def test_a_prompt_may_end_inside_a_code_point(serve, max_tokens, blanks):
+    half = Echo(1, "é".encode()[:1], 2, -1.0, (Candidate(3, -0.5, "é".encode()[1:]),))
+    async with serve(engine(PROMPT[0], half)) as live:
+        status, body, _ = await complete(live, echo=True, logprobs=1, max_tokens=max_tokens)
+    assert status == 200
+    choice = body["choices"][0]
+    assert choice["text"] == "o"
+    assert choice["logprobs"]["tokens"] == ["o", "", *blanks]
+    assert choice["logprobs"]["top_logprobs"][1] == {"bytes:\\xa9": -0.5}
 
 
 async def test_batches_of_token_ids(serve):
