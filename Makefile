@@ -24,11 +24,11 @@ $(VENV)/.installed: $(SOURCES)
 	@touch $@
 
 $(VENV)/.tested: $(SOURCES)
-	$(call into_venv,[test])
+	$(call into_venv,[test$(comma)clients])
 	@touch $(VENV)/.installed $@
 
 $(VENV)/.checked: $(SOURCES)
-	$(call into_venv,[test$(comma)dev])
+	$(call into_venv,[test$(comma)clients$(comma)dev])
 	@touch $(VENV)/.installed $(VENV)/.tested $@
 
 install: $(VENV)/.installed

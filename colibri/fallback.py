@@ -50,7 +50,14 @@ def with_tools(family: Family, donor: Family) -> Family:
         return None
 
     features = evolve(family.features, tools=True, tools_served=True, forced_tool="narrow+line")
-    return evolve(family, features=features, render=render, new_parser=new_parser, extend=extend)
+    return evolve(
+        family,
+        features=features,
+        render=render,
+        new_parser=new_parser,
+        extend=extend,
+        tool_grammar=donor.grammar,
+    )
 
 
 def _in_words(conversation: Conversation) -> Conversation:

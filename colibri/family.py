@@ -189,6 +189,7 @@ class Family:
     `network(config, tensors)` gives the engine's ArchSpec, or None when only other engines can run it.
     `control_tokens` are all spellings by which the format steers the model: those of the reply's grammar,
     the end tokens, and what else the template writes (`prompt.control_tokens` of the family's file).
+    `tool_grammar` is that of replies which may call, where it is another.
     """
 
     id: str
@@ -205,6 +206,11 @@ class Family:
     extend: Extend = field(repr=False)
     network: Callable[[Mapping[str, Any], Mapping[str, Any]], Any] | None = field(default=None, repr=False)
     control_tokens: tuple[str, ...] = field(default=(), repr=False)
+    tool_grammar: Grammar | None = field(default=None, repr=False)
+
+    def reply_grammar(self, tools: Sequence[Tool]) -> Grammar:
+        """How replies are written when these tools may be called."""
+        return self.tool_grammar or self.grammar if tools else self.grammar
 
     @property
     def model_types(self) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from colibri.events import Event, Finished, TextDelta
 from colibri.family import Family, Prompt
 from colibri.framing import check_continuation, fold, serve_defaults
 from colibri.pipeline import ReplyStream, Said, Token
-from colibri.protocols.openai_chat_reply import active_tools
+from colibri.protocols.base import active_tools
 from colibri.protocols.openai_messages import conversation_from_openai
 from colibri.provenance import trusted_spans
 from colibri_engine.api import Accepted, Done, Echo, Engine, Job, Piece, Progress, SamplingParams

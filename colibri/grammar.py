@@ -76,6 +76,17 @@ class Grammar:
         return frozenset(found)
 
     @property
+    def telling_marks(self) -> frozenset[str]:
+        """Those of the call marks that content has no other use for: openers, and what spells a special."""
+        texts = [state for state in self.states.values() if state.slot == "text"]
+        openers = {mark.at for state in texts for mark in state.marks if mark.tools}
+        return frozenset(
+            mark
+            for mark in self.call_marks
+            if mark in openers or any(special in mark for special in self.special)
+        )
+
+    @property
     def lone(self) -> Mapping[str, str]:
         """Special spelling -> the character that stands for the authentic token inside a scanner."""
         return lone_characters(self.special)
@@ -89,12 +100,20 @@ class Grammar:
 
     def start_of(self, tail: str) -> Literal["reasoning", "text"] | None:
         """Where a reply begins whose prompt has `tail` behind its cue; None: the reply opens its own."""
+        node = self._behind(tail)
+        if node.name == self.begin:
+            return None
+        return "reasoning" if node.reasoning else "text"
+
+    def state_behind(self, tail: str) -> str:
+        """The state in which a reply begins whose prompt has `tail` behind its cue."""
+        return self._behind(tail).name
+
+    def _behind(self, tail: str) -> Node:
         scanner = Scanner(self.nodes(tools=False, authentic=False)[self.begin], Silence())
         if tail:
             scanner.feed(tail)
-        if scanner.node.name == self.begin:
-            return None
-        return "reasoning" if scanner.node.reasoning else "text"
+        return scanner.node
 
 
 def load_grammar(table: Mapping[str, Any], *, file: str, resolve: Resolve | None = None) -> Grammar:

@@ -20,6 +20,6 @@ def form_fault(events: Sequence[Event], grammar: Grammar) -> str | None:
     kinds = {event.kind for event in events if isinstance(event, Framing)}
     content = "".join(event.text for event in events if isinstance(event, TextDelta))
     broken = any(isinstance(event, ToolCallBroken) for event in events)
-    if broken or kinds & {"cut", "missing"} or any(mark in content for mark in grammar.call_marks):
+    if broken or kinds & {"cut", "missing"} or any(mark in content for mark in grammar.telling_marks):
         return "incomplete or stray tool marker"
     return "malformed argument syntax" if "forgiven" in kinds else None

@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 from attrs import Factory, frozen
 
-from colibri.conversation import Conversation
+from colibri.conversation import Conversation, Tool, ToolChoice
 from colibri.errors import ColibriError
 from colibri.events import Event
 
@@ -29,6 +29,7 @@ __all__ = [
     "Usage",
     "WireError",
     "WireProtocol",
+    "active_tools",
 ]
 
 PromptInput: TypeAlias = Conversation | str | tuple[int, ...]
@@ -36,6 +37,13 @@ PromptInput: TypeAlias = Conversation | str | tuple[int, ...]
 
 Chunk: TypeAlias = dict[str, Any]
 """One JSON object of a stream."""
+
+
+def active_tools(prompt: PromptInput) -> tuple[Tool, ...]:
+    """The tools that the model may call."""
+    if not isinstance(prompt, Conversation) or prompt.tool_choice == ToolChoice("none"):
+        return ()
+    return prompt.tools
 
 
 @frozen

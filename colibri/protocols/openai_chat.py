@@ -11,9 +11,9 @@ from attrs import evolve
 
 from colibri.conversation import Conversation, Media, Thinking, ToolResult
 from colibri.errors import Where
-from colibri.protocols.base import Offer, ProtocolError, Request, WireProtocol
+from colibri.protocols.base import Offer, ProtocolError, Request, WireProtocol, active_tools
 from colibri.protocols.fields import boolean, mapping, one_of, read, refuse, refused
-from colibri.protocols.openai_chat_reply import ChatReply, active_tools
+from colibri.protocols.openai_chat_reply import ChatReply
 from colibri.protocols.openai_errors import envelope, explain
 from colibri.protocols.openai_messages import (
     tool_choice_from_openai,

@@ -7,7 +7,7 @@ from typing import Any
 
 from attrs import define, field
 
-from colibri.conversation import Conversation, Tool, ToolChoice
+from colibri.conversation import Conversation, Text
 from colibri.events import (
     Event,
     Finished,
@@ -17,20 +17,13 @@ from colibri.events import (
     ToolCallDelta,
     ToolCallStart,
 )
-from colibri.protocols.base import Chunk, PromptInput, Request, Token, Usage
+from colibri.protocols.base import Chunk, PromptInput, Request, Token, Usage, active_tools
 from colibri.protocols.openai_logprobs import chat_entry, check_covered
 from colibri.protocols.openai_replies import Heading, usage_object
 from colibri.protocols.output_schema import check_content
 from colibri.protocols.strict_tools import check_calls
 
-__all__ = ["ChatReply", "active_tools", "fold_chunks"]
-
-
-def active_tools(prompt: PromptInput) -> tuple[Tool, ...]:
-    """The tools that the model may call."""
-    if not isinstance(prompt, Conversation) or prompt.tool_choice == ToolChoice("none"):
-        return ()
-    return prompt.tools
+__all__ = ["ChatReply", "fold_chunks"]
 
 
 @define
@@ -115,6 +108,7 @@ class ChatReply:
         self._messages = [_Message() for _ in range(request.choices)]
         self._broken: list[str] = []
         self._tools = active_tools(request.prompts[0])
+        self._continued = _open_text(request.prompts[0])
         if request.logprobs is not None:
             for message in self._messages:
                 message.logprobs = []
@@ -196,7 +190,14 @@ class ChatReply:
         if message.logprobs is not None:
             check_covered(message.text(), "".join(entry["token"] for entry in message.logprobs))
         if request.schema is not None and finished.reason == "stop" and not message.calls:
-            check_content(message.text(), request.schema)
+            check_content(self._continued + message.text(), request.schema)
+
+
+def _open_text(prompt: PromptInput) -> str:
+    """The text of the assistant turn that a reply continues."""
+    if not isinstance(prompt, Conversation) or not prompt.open_last:
+        return ""
+    return "".join(part.text for part in prompt.turns[-1].parts if isinstance(part, Text))
 
 
 def _delta(event: Event) -> dict[str, Any] | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from colibri.conversation import Conversation
 from colibri.errors import ColibriError, ConversationError, RenderError, RequestError, Where
-from colibri.protocols.base import PromptInput, ProtocolError, Request, WireError
+from colibri.protocols.base import PromptInput, ProtocolError, Request, WireError, active_tools
 from colibri.protocols.openai_messages import ShapeError, wire_path
 
 __all__ = ["ENGINE_FAULTS", "engine_fault", "envelope", "explain"]
@@ -64,7 +64,7 @@ def explain(error: BaseException, request: Request | None = None, choice: int = 
     elif isinstance(error, _CLIENT_ERRORS):
         wire = _conversation_error(error, prompt)
     else:
-        wire = _engine_error(error, prompt)
+        wire = _engine_error(error, prompt, request)
     if request is not None and len(request.prompts) > 1 and wire.status == 400:
         member = f"prompt[{choice // request.choices}]"
         return WireError(wire.status, f"{member}: {wire.message}", wire.type, member, wire.code, wire.headers)
@@ -78,7 +78,7 @@ def _conversation_error(error: ColibriError, prompt: PromptInput | None) -> Wire
     return WireError(400, error.message, param=wire_path(where, conversation) or "messages", code=code)
 
 
-def _engine_error(error: BaseException, prompt: PromptInput | None) -> WireError:
+def _engine_error(error: BaseException, prompt: PromptInput | None, request: Request | None) -> WireError:
     code = str(getattr(error, "code", ""))
     message = getattr(error, "message", str(error))
     field = "messages" if prompt is None or isinstance(prompt, Conversation) else "prompt"
@@ -91,7 +91,7 @@ def _engine_error(error: BaseException, prompt: PromptInput | None) -> WireError
             )
         return WireError(400, message, param=field, code=code)
     if code == "invalid_job":
-        return WireError(400, message, param=_job_field(message) or field, code="invalid_value")
+        return WireError(400, message, param=_job_field(message, request) or field, code="invalid_value")
     if code in ENGINE_FAULTS:
         return engine_fault(code, message).wire
     return WireError(
@@ -103,9 +103,12 @@ def _engine_error(error: BaseException, prompt: PromptInput | None) -> WireError
     )
 
 
-def _job_field(message: str) -> str | None:
+def _job_field(message: str, request: Request | None) -> str | None:
     """The request's field behind the field of the engine's job that the message begins with."""
     found = _JOB_FIELD.match(message)
     if found is None:
         return None
-    return found["sampling"] or "response_format"
+    if found["sampling"]:
+        return found["sampling"]
+    strict = request is not None and request.schema is None and bool(active_tools(request.prompts[0]))
+    return "tools" if strict else "response_format"

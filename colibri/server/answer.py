@@ -13,7 +13,15 @@ from attrs import Factory, define
 from colibri.events import Event
 from colibri.generation import Echoed, generate
 from colibri.pipeline import Said
-from colibri.protocols.base import Chunk, ProtocolError, Reply, Request, Usage, WireProtocol
+from colibri.protocols.base import (
+    Chunk,
+    ProtocolError,
+    Reply,
+    Request,
+    Usage,
+    WireProtocol,
+    active_tools,
+)
 from colibri.server import refusals
 from colibri.server.admission import ClientGone, Ticket
 from colibri.server.app import App, Body
@@ -54,7 +62,7 @@ class _Call:
         """
         for index, given in enumerate(self.request.prompts):
             self.choice = index * self.request.choices
-            self.members.append(Member.of(self.app.served, given))
+            self.members.append(Member.of(self.app.served, given, self.request.schema))
 
     def slot(self) -> AbstractAsyncContextManager[Ticket]:
         """The wait for a slot: the client's, or one that may hold the conversation."""
@@ -85,10 +93,15 @@ class _Call:
                         self.progress = output.done, output.total
                     elif isinstance(output, Done):
                         self._count(output)
-                        if fault := form_fault(said, served.family.grammar):
-                            raise refusals.malformed_call(fault)
+                        if request.strict_tool_calls:
+                            self._check_form(member, said)
                     elif choice == 0:
                         yield reply.start()
+
+    def _check_form(self, member: Member, said: list[Event]) -> None:
+        tools = () if member.conversation is None else active_tools(member.conversation)
+        if fault := form_fault(said, self.app.served.family.reply_grammar(tools)):
+            raise refusals.malformed_call(fault)
 
     def _count(self, done: Done) -> None:
         self.progress = None

@@ -9,17 +9,19 @@ from typing import Any
 
 from attrs import asdict, frozen
 
+from colibri.constraint import reply_constraint
 from colibri.control_tokens import find_control_tokens
 from colibri.conversation import Conversation, Text, Turn
 from colibri.errors import ColibriError, RequestError
-from colibri.family import Family, ParserLike, Prompt
+from colibri.family import ParserLike, Prompt
 from colibri.generation import PlainParser, prepare
+from colibri.grammar import Grammar
 from colibri.pipeline import ReplyStream
-from colibri.protocols.base import PromptInput, Request
-from colibri.protocols.openai_chat_reply import active_tools
+from colibri.protocols.base import PromptInput, Request, active_tools
 from colibri.provenance import Span, trusted_spans
+from colibri.rendering import reply_tail
 from colibri.server.served import Served
-from colibri_engine.api import Job, SamplingParams
+from colibri_engine.api import GrammarKind, Job, SamplingParams
 
 __all__ = ["Member", "job_for", "warm"]
 
@@ -29,28 +31,30 @@ class Member:
     """One prompt of a request.
 
     text: what the engine reads. trusted: where spellings of control tokens are real, None everywhere.
-    prompt: how the conversation was rendered.
+    prompt: how the conversation was rendered. grammar: what the reply is held to while it is generated.
     """
 
     text: str | tuple[int, ...]
     trusted: tuple[Span, ...] | None = None
     prompt: Prompt | None = None
     conversation: Conversation | None = None
+    grammar: tuple[GrammarKind, str] | None = None
 
     @classmethod
-    def of(cls, served: Served, given: PromptInput) -> Member:
-        """The prompt as the engine reads it.
+    def of(cls, served: Served, given: PromptInput, schema: Mapping[str, Any] | None = None) -> Member:
+        """The prompt as the engine reads it; schema: what the reply's content must be JSON of.
 
         Raises:
             ColibriError: the family's format refuses the conversation, or it spells a control token and
                 the settings refuse that.
         """
         if not isinstance(given, Conversation):
-            return cls(given)
+            return cls(given, grammar=_json(served, schema))
         if served.settings.control_tokens == "refuse":
             _refuse_control_tokens(served, given)
         prompt = prepare(served.family, given)
-        return cls(prompt.text, trusted_spans(prompt.segments), prompt, given)
+        grammar = _grammar(served, schema, given, prompt)
+        return cls(prompt.text, trusted_spans(prompt.segments), prompt, given, grammar)
 
     def stream(self, served: Served, request: Request) -> ReplyStream:
         """What reads one reply to it. A family's own stops hold where the client names none."""
@@ -91,7 +95,7 @@ def job_for(served: Served, request: Request, member: Member, slot: int, choice:
         logprobs=request.logprobs,
         echo=request.echo,
         slot=slot,
-        grammar=_grammar(served, request, member),
+        grammar=member.grammar,
     )
 
 
@@ -115,19 +119,34 @@ def _sampling(served: Served, request: Request, choice: int) -> SamplingParams:
     return SamplingParams(**values)
 
 
-def _grammar(served: Served, request: Request, member: Member) -> Any:
-    """The wanted schema, where the engine can hold to it and the reply is nothing but content."""
-    if request.schema is None or "json_schema" not in served.engine.capabilities.grammars:
+def _grammar(
+    served: Served, schema: Mapping[str, Any] | None, conversation: Conversation, prompt: Prompt
+) -> tuple[GrammarKind, str] | None:
+    """What the reply is held to while it is generated: a wanted schema, strict declarations of tools.
+
+    None where nothing is wanted, and where the engine, or a grammar of the family's format, cannot say it;
+    the finished reply is looked at in any case.
+    """
+    tools = active_tools(conversation)
+    if conversation.open_last or not all(tool.strict for tool in tools) or (schema is None and not tools):
         return None
-    if member.prompt is not None and not _only_content(served.family, member.prompt):
+    grammar = served.family.reply_grammar(tools)
+    if schema is not None and not tools and _only_content(grammar, prompt):
+        return _json(served, schema)
+    if "lark" not in served.engine.capabilities.grammars:
         return None
-    if member.conversation is not None and active_tools(member.conversation):
-        return None
-    return "json_schema", json.dumps(request.schema)
+    state = grammar.state_behind(reply_tail(prompt.text, grammar) or "")
+    text = reply_constraint(grammar, state, token_ids=served.token_ids, schema=schema, tools=tools)
+    return None if text is None else ("lark", text)
 
 
-def _only_content(family: Family, prompt: Prompt) -> bool:
+def _json(served: Served, schema: Mapping[str, Any] | None) -> tuple[GrammarKind, str] | None:
+    """Nothing but JSON of the schema."""
+    if schema is None or "json_schema" not in served.engine.capabilities.grammars:
+        return None
+    return "json_schema", json.dumps(schema)
+
+
+def _only_content(grammar: Grammar, prompt: Prompt) -> bool:
     """Whether the first token of the reply is content, neither reasoning nor a marker of the format."""
-    if prompt.start is not None:
-        return prompt.start == "text"
-    return family.grammar.states[family.grammar.begin].slot == "text"
+    return prompt.start == "text" or (prompt.start is None and grammar.states[grammar.begin].slot == "text")

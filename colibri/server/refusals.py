@@ -41,6 +41,7 @@ _REFUSALS: Mapping[type[Exception], WireError] = {
         "The server is shutting down and takes no more requests.",
         "server_error",
         code="scheduler_closed",
+        headers=_RETRY,
     ),
 }
 

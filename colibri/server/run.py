@@ -20,7 +20,7 @@ from colibri.server.jobs import warm
 from colibri.server.pidfile import Running, record
 from colibri.server.routes import ROUTES
 from colibri.server.security import check_bind
-from colibri.server.served import Served
+from colibri.server.served import Served, special_ids
 from colibri.server.settings import Settings, SettingsError
 from colibri_engine.api import Engine
 
@@ -115,7 +115,8 @@ async def _serve(
         return
     engine = loading.result()
     try:
-        served = Served(_with_settings(family, app.settings), engine, app.settings)
+        family = _with_settings(family, app.settings)
+        served = Served(family, engine, app.settings, await special_ids(family, engine))
         await asyncio.to_thread(warm, served)
         gc.collect()
         gc.freeze()  # what is loaded by now stays; walking over it again would hold up the event loop

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from attrs import field, frozen
@@ -12,7 +13,7 @@ from colibri.protocols.base import Offer
 from colibri.server.settings import Settings
 from colibri_engine.api import Engine
 
-__all__ = ["Served"]
+__all__ = ["Served", "special_ids"]
 
 _DEFAULT_TOKENS = 1024
 _MAX_CHOICES = 16
@@ -20,11 +21,15 @@ _MAX_CHOICES = 16
 
 @frozen
 class Served:
-    """A loaded model under the name that clients use; `created` is when, in Unix seconds."""
+    """A loaded model under the name that clients use; `created` is when, in Unix seconds.
+
+    token_ids: those of the special spellings of the reply's format, as far as the engine tells.
+    """
 
     family: Family
     engine: Engine
     settings: Settings
+    token_ids: Mapping[str, int] = field(factory=dict)
     created: int = field(factory=lambda: int(time.time()))
 
     @property
@@ -67,3 +72,11 @@ class Served:
             "input_modalities": ["text", *self.media],
             "capabilities": ["chat"],
         }
+
+
+async def special_ids(family: Family, engine: Engine) -> dict[str, int]:
+    """The ids of those special spellings of a family's replies that are one token of the model."""
+    if not engine.capabilities.tokenize:
+        return {}
+    found = {spelling: await engine.tokenize(spelling) for spelling in family.grammar.special}
+    return {spelling: ids[0] for spelling, ids in found.items() if len(ids) == 1}

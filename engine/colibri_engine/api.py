@@ -20,12 +20,15 @@ __all__ = [
     "Echo",
     "Engine",
     "EngineEvent",
+    "GrammarKind",
     "Job",
     "Piece",
     "Progress",
     "SamplingParams",
     "Score",
 ]
+
+GrammarKind: TypeAlias = Literal["json_schema", "regex", "lark"]
 
 
 @frozen
@@ -73,7 +76,7 @@ class Job:
     echo_from: int = 0
     slot: int | None = None
     pin: bool = False
-    grammar: tuple[Literal["json_schema", "regex", "lark"], str] | None = None
+    grammar: tuple[GrammarKind, str] | None = None
 
 
 @frozen

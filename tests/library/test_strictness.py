@@ -54,6 +54,14 @@ def test_well_formed_recorded_calls_have_no_fault() -> None:
             assert form_fault(read_case(case), grammar(case["family"])) is None, case["id"]
 
 
+@pytest.mark.parametrize("name", ["qwen3_xml", "mimo_v2", "deepseek_v4", "kimi_k3", "gemma4", "gpt_oss"])
+def test_ordinary_text_that_a_call_would_also_hold_is_no_stray_marker(name: str) -> None:
+    raw = 'f(x) > 0: <a href="/">{"b": 1}</a> to " />'
+    events = read(Parser(grammar(name), tools("tools3"), start="text"), [raw], "stop")
+    assert fold(events).content == raw
+    assert form_fault(events, grammar(name)) is None
+
+
 def tool(name: str, properties: dict[str, object], required: list[str]) -> Tool:
     parameters = {"type": "object", "properties": properties, "required": required}
     return Tool({"type": "function", "function": {"name": name, "parameters": parameters}})

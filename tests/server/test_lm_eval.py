@@ -11,12 +11,15 @@ import os
 import subprocess
 import sys
 import urllib.request
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from colibri.engines import open_engine
 from colibri_engine.api import Done, Job, Piece, SamplingParams
+
+pytestmark = pytest.mark.skipif(find_spec("lm_eval") is None, reason="needs the extra `clients`: lm-eval")
 
 RUNS = Path(__file__).with_name("lm_eval_runs.py")
 TASKS = Path(__file__).parents[1] / "data" / "lm_eval"

@@ -162,6 +162,57 @@ async def test_a_schema_constrains_engines_that_can(serve):
         assert live.engine.jobs[1].grammar is None
 
 
+GRAMMARS = Capabilities(context_length=9000, grammars=frozenset({"json_schema", "lark"}))
+THINK = {"<think>": 1, "</think>": 2, "<tool_call>": 3, "</tool_call>": 4}
+
+
+async def test_a_schema_holds_behind_reasoning(serve):
+    engine = ScriptedEngine(say("Well.\n</think>\n\n", "{}"), capabilities=GRAMMARS)
+    async with serve(engine, token_ids=THINK) as live:
+        _, body, _ = await live.chat(response_format={"type": "json_object"}, enable_thinking=True)
+        kind, text = live.engine.jobs[0].grammar
+        assert kind == "lark"
+        assert "<[2]>" in text
+        assert "%json" in text
+        assert body["choices"][0]["message"]["content"] == "{}"
+
+
+async def test_strict_declarations_hold_the_calls(serve):
+    strict, lax = (
+        {
+            "type": "function",
+            "function": {"name": "weather", "strict": strict, "parameters": {"type": "object"}},
+        }
+        for strict in (True, False)
+    )
+    async with serve(ScriptedEngine(say("Hi"), capabilities=GRAMMARS), token_ids=THINK) as live:
+        await live.chat(tools=[strict])
+        kind, text = live.engine.jobs[0].grammar
+        assert kind == "lark"
+        assert '"weather"' in text
+        await live.chat(tools=[strict, lax])
+        await live.chat(tools=[strict], tool_choice="none")
+        assert [job.grammar for job in live.engine.jobs[1:]] == [None, None]
+        live.engine.script = lambda job: [JobError("grammar: too odd")]
+        _, body, _ = await live.chat(tools=[strict])
+        assert body["error"]["param"] == "tools"
+
+
+async def test_a_continued_reply_is_held_to_its_schema_as_a_whole(serve):
+    messages = [{"role": "user", "content": "?"}, {"role": "assistant", "content": '{"a":'}]
+    format = {
+        "type": "json_schema",
+        "json_schema": {"name": "x", "schema": {"type": "object", "required": ["a"]}},
+    }
+    async with serve(ScriptedEngine(say(" 1}"), capabilities=GRAMMARS)) as live:
+        status, body, _ = await live.chat(messages, response_format=format)
+        assert (status, body["choices"][0]["message"]["content"]) == (200, " 1}")
+        assert live.engine.jobs[0].grammar is None
+        live.engine.script = say(" {")
+        status, body, _ = await live.chat(messages, response_format=format)
+        assert (status, body["error"]["code"]) == (502, "invalid_model_output")
+
+
 WEATHER = [{"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}]
 
 
