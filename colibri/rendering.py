@@ -63,7 +63,7 @@ class Renderer:
         def trace() -> tuple[Segment, ...]:
             # The inputs are rebuilt so that nothing the caller did since then can show.
             messages, tools, keywords = self._arguments(conversation, cue)
-            return self.template.trace(messages, tools, **keywords)[1]
+            return self.template.trace(messages, tools, rendered=text, **keywords)[1]
 
         start = self._start(text) if cue or conversation.open_last else None
         return Prompt(text, start, self.stop, trace, conversation)

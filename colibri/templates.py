@@ -94,9 +94,17 @@ class ChatTemplate:
         return text[: call.length(text)]
 
     def trace(
-        self, messages: Messages, tools: Sequence[Mapping[str, Any]] | None = None, /, **arguments: Any
+        self,
+        messages: Messages,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        /,
+        *,
+        rendered: str | None = None,
+        **arguments: Any,
     ) -> tuple[str, tuple[Segment, ...]]:
         """The prompt as `render` with the same arguments gives it, and the origin of its characters.
+
+        `rendered` is what it gave, if that is known.
 
         The segments cover the prompt without gaps. Should a traced render ever give another text than the
         plain one, which a template can provoke with a filter such as `random`, all of it is one segment of
@@ -107,7 +115,7 @@ class ChatTemplate:
             FamilyFileError: as `render` does.
         """
         call = _Call.of(messages, tools, **arguments)
-        text = self._run(call)
+        text = self._run(call) if rendered is None or call.open_text is not None else rendered
         length = call.length(text)
         return text[:length], self._segments(call, text, length)
 

@@ -39,7 +39,9 @@ class Placed:
 
 def joined(pieces: Iterable[str]) -> TracedStr:
     """The pieces one after the other, labels kept."""
-    pieces = list(pieces)
+    pieces = [piece for piece in pieces if piece or _runs(piece)]
+    if len(pieces) == 1 and type(pieces[0]) is TracedStr:
+        return pieces[0]
     runs: list[Run] = []
     for piece in pieces:
         runs += _runs(piece)

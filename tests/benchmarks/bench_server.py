@@ -1,17 +1,21 @@
 """The server in front of an engine that has every token ready: chunks a second, CPU a chunk, memory.
 
-    python tests/benchmarks/bench_server.py [chunks] [memory] [prompt]
+    python tests/benchmarks/bench_server.py [chunks] [memory] [prompt] [peer] [--llama FOLDER]
 
 chunks: one-token frames a second over 32 streams, and the server's CPU time for each, beside a plain loop
 of Python as a measure of the machine. memory: resident memory after 1,000 and after 10,000 requests of 64
 clients, while 500 connections are idle. prompt: peak allocation while a prompt of about 20,000 tokens is
-read, in bodies, and the longest time the event loop was held up.
+read, in bodies, and the longest time the event loop was held up. peer: deltas a second beside those of
+llama-cpp-python's server in front of an engine as empty, which peer_server.py runs from FOLDER; it serves
+one request after the other, so one stream is measured beside 32. Both answer the same request with the
+same number of frames to the same client, on the same core, in rounds that alternate.
 
 Prints numbers and asserts nothing. The server runs in a process of its own, pinned to one core.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
 import multiprocessing
@@ -19,6 +23,8 @@ import os
 import re
 import selectors
 import socket
+import statistics
+import subprocess
 import sys
 import time
 import tracemalloc
@@ -31,11 +37,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 STREAMS, TOKENS = 32, 2000
 ACTIVE, IDLE = 64, 500
+PEER = Path(__file__).with_name("peer_server.py")
+PEER_TOKENS, PEER_ROUNDS = 500, 7
+CORES = os.sched_getaffinity(0)
+NO_PEER = """peer: not measured; python -m pip install --target FOLDER \\
+    'llama-cpp-python[server]==0.3.36' uvloop httptools
+and give --llama FOLDER"""
 
 
 def server(pipe, tokens, flags):
-    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
-
     async def main():
         from tests.server.conftest import running
         from tests.server.scripted import ScriptedEngine
@@ -56,18 +66,41 @@ class _Forgetful(list):
 
 
 @contextmanager
+def servers_core():
+    """Processes that start herein run on one core, and this one, from then on, on another."""
+    os.sched_setaffinity(0, {max(CORES)})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, {min(CORES)})
+
+
+@contextmanager
 def started(tokens, **flags):
     here, there = multiprocessing.Pipe()
     context = multiprocessing.get_context("spawn")
     process = context.Process(target=server, args=(there, tokens, flags), daemon=True)
-    process.start()
+    with servers_core():
+        process.start()
     there.close()
-    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     try:
         yield psutil.Process(process.pid), here.recv()
     finally:
         process.terminate()
         process.join()
+
+
+@contextmanager
+def peer_started(folder, *engine):
+    command = [sys.executable, "-I", "-S", PEER, folder, str(PEER_TOKENS), *engine]
+    with servers_core():
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    with process:
+        try:
+            said = json.loads(process.stdout.readline())
+            yield psutil.Process(process.pid), said["port"], said["made_of"]
+        finally:
+            process.terminate()
 
 
 def request(**fields):
@@ -77,7 +110,7 @@ def request(**fields):
 
 
 def head(size, more=b""):
-    line = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
+    line = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     return line + f"Content-Length: {size}\r\n".encode() + more + b"\r\n"
 
 
@@ -96,21 +129,22 @@ def plain_loop():
 
 
 def read_streams(port, count):
-    """Read this many streams side by side; the number of their frames."""
+    """Read this many streams side by side; what came of each."""
     selector = selectors.DefaultSelector()
     for _ in range(count):
         connection = socket.create_connection(("127.0.0.1", port))
         connection.sendall(request(stream=True) % b"Connection: close\r\n")
-        selector.register(connection, selectors.EVENT_READ)
-    frames = 0
+        selector.register(connection, selectors.EVENT_READ, [])
+    streams = []
     while selector.get_map():
         for key, _ in selector.select():
             data = key.fileobj.recv(1 << 18)
-            frames += data.count(b"data: ")
+            key.data.append(data)
             if not data:
+                streams.append(b"".join(key.data))
                 selector.unregister(key.fileobj)
                 key.fileobj.close()
-    return frames
+    return streams
 
 
 def chunks():
@@ -119,8 +153,9 @@ def chunks():
         for _ in range(3):
             loop = plain_loop()
             before, began = cpu(process), time.perf_counter()
-            frames = read_streams(port, STREAMS)
+            streams = read_streams(port, STREAMS)
             seconds, used = time.perf_counter() - began, cpu(process) - before
+            frames = sum(stream.count(b"data: ") for stream in streams)
             each = 1e6 * used / frames
             print(
                 f"{STREAMS} streams: {frames / seconds:,.0f} chunks/s, {each:.1f} us of CPU a chunk,"
@@ -198,8 +233,75 @@ async def prompt():
         print(f"body of {size:,} bytes: peak allocation {min(peaks):.1f} bodies")
 
 
-PARTS = {"chunks": chunks, "memory": lambda: asyncio.run(memory()), "prompt": lambda: asyncio.run(prompt())}
+def rate(process, port, count):
+    """Deltas a second of this many streams, and microseconds of CPU that each took."""
+    before, began = cpu(process), time.perf_counter()
+    streams = read_streams(port, count)
+    seconds, used = time.perf_counter() - began, cpu(process) - before
+    for stream in streams:
+        # The role, the deltas, the reason of the end, [DONE].
+        found = stream.count(b"data: "), stream.count(b'" token"')
+        if found != (PEER_TOKENS + 3, PEER_TOKENS):
+            sys.exit(f"{found[0]} frames with {found[1]} deltas: {stream[:2000].decode()}")
+    return count * PEER_TOKENS / seconds, 1e6 * used / (count * PEER_TOKENS)
+
+
+def spread(values, form):
+    return f"{statistics.median(values):{form}} ({min(values):{form}} to {max(values):{form}})"
+
+
+def beside(ours, peer, count, rounds):
+    """Measure both in turn and print what each does, and how many times the peer's ours is."""
+    pairs = [(rate(*ours, count), rate(*peer, count)) for _ in range(rounds)]
+    for name, measured in zip(("colibri", "peer"), zip(*pairs, strict=True), strict=True):
+        speeds, costs = zip(*measured, strict=True)
+        print(
+            f"{count:2} streams, {name}: {spread(speeds, ',.0f')} deltas/s, {spread(costs, '.1f')} us of CPU"
+        )
+    ratios = [a[0] / b[0] for a, b in pairs]
+    cheaper = [b[1] / a[1] for a, b in pairs]
+    print(f"{count:2} streams: {spread(ratios, '.1f')} times the peer's, {spread(cheaper, '.1f')} by CPU")
+
+
+def peer(folder):
+    if folder is None:
+        print(NO_PEER)
+        return
+    from colibri.models import fetch
+
+    engines = {
+        "every chunk ready": ((), PEER_ROUNDS),
+        "its own Llama over ready tokens": ((fetch("smollm2"),), 3),
+    }
+    with started(PEER_TOKENS, kv_slots=16, max_queue=64) as ours:
+        for name, (engine, rounds) in engines.items():
+            with peer_started(folder, *engine) as (process, port, made_of):
+                print(f"peer, {name}: {made_of}")
+                for each in (ours, (process, port)):
+                    (stream,) = read_streams(each[1], 1)
+                    print(" ", stream.decode().split("\n\n")[2])
+                for count in (STREAMS, 1):
+                    beside(ours, (process, port), count, rounds)
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--llama", type=Path, metavar="FOLDER", help="site-packages of llama-cpp-python's server"
+    )
+    parts = {
+        "chunks": lambda options: chunks(),
+        "memory": lambda options: asyncio.run(memory()),
+        "prompt": lambda options: asyncio.run(prompt()),
+        "peer": lambda options: peer(options.llama),
+    }
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(parts)}; all when absent")
+    options = parser.parse_args()
+    for name in options.parts or parts:
+        parts[name](options)
+
 
 if __name__ == "__main__":
-    for name in sys.argv[1:] or PARTS:
-        PARTS[name]()
+    main()
