@@ -38,7 +38,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 STREAMS, TOKENS = 32, 2000
 ACTIVE, IDLE = 64, 500
 PEER = Path(__file__).with_name("peer_server.py")
-PEER_TOKENS, PEER_ROUNDS = 500, 7
+PEER_TOKENS = 500
 CORES = os.sched_getaffinity(0)
 NO_PEER = """peer: not measured; python -m pip install --target FOLDER \\
     'llama-cpp-python[server]==0.3.36' uvloop httptools
@@ -128,12 +128,12 @@ def plain_loop():
     return 1000 * (time.process_time() - began)
 
 
-def read_streams(port, count):
+def read_streams(port, count, tokens):
     """Read this many streams side by side; what came of each."""
     selector = selectors.DefaultSelector()
     for _ in range(count):
         connection = socket.create_connection(("127.0.0.1", port))
-        connection.sendall(request(stream=True) % b"Connection: close\r\n")
+        connection.sendall(request(stream=True, max_tokens=tokens) % b"Connection: close\r\n")
         selector.register(connection, selectors.EVENT_READ, [])
     streams = []
     while selector.get_map():
@@ -149,11 +149,11 @@ def read_streams(port, count):
 
 def chunks():
     with started(TOKENS, kv_slots=16, max_queue=64) as (process, port):
-        read_streams(port, 4)
+        read_streams(port, 4, TOKENS)
         for _ in range(3):
             loop = plain_loop()
             before, began = cpu(process), time.perf_counter()
-            streams = read_streams(port, STREAMS)
+            streams = read_streams(port, STREAMS, TOKENS)
             seconds, used = time.perf_counter() - began, cpu(process) - before
             frames = sum(stream.count(b"data: ") for stream in streams)
             each = 1e6 * used / frames
@@ -234,33 +234,32 @@ async def prompt():
 
 
 def rate(process, port, count):
-    """Deltas a second of this many streams, and microseconds of CPU that each took."""
+    """STREAMS replies, this many at once: deltas a second, and microseconds of CPU that each took."""
     before, began = cpu(process), time.perf_counter()
-    streams = read_streams(port, count)
+    streams = [stream for _ in range(STREAMS // count) for stream in read_streams(port, count, PEER_TOKENS)]
     seconds, used = time.perf_counter() - began, cpu(process) - before
     for stream in streams:
-        # The role, the deltas, the reason of the end, [DONE].
         found = stream.count(b"data: "), stream.count(b'" token"')
+        # Beside the deltas: the role, the reason of the end, [DONE].
         if found != (PEER_TOKENS + 3, PEER_TOKENS):
             sys.exit(f"{found[0]} frames with {found[1]} deltas: {stream[:2000].decode()}")
-    return count * PEER_TOKENS / seconds, 1e6 * used / (count * PEER_TOKENS)
+    deltas = STREAMS * PEER_TOKENS
+    return deltas / seconds, 1e6 * used / deltas
 
 
 def spread(values, form):
     return f"{statistics.median(values):{form}} ({min(values):{form}} to {max(values):{form}})"
 
 
-def beside(ours, peer, count, rounds):
+def beside(ours, peers, count, rounds):
     """Measure both in turn and print what each does, and how many times the peer's ours is."""
-    pairs = [(rate(*ours, count), rate(*peer, count)) for _ in range(rounds)]
+    pairs = [(rate(*ours, count), rate(*peers, count)) for _ in range(rounds)]
     for name, measured in zip(("colibri", "peer"), zip(*pairs, strict=True), strict=True):
         speeds, costs = zip(*measured, strict=True)
-        print(
-            f"{count:2} streams, {name}: {spread(speeds, ',.0f')} deltas/s, {spread(costs, '.1f')} us of CPU"
-        )
-    ratios = [a[0] / b[0] for a, b in pairs]
-    cheaper = [b[1] / a[1] for a, b in pairs]
-    print(f"{count:2} streams: {spread(ratios, '.1f')} times the peer's, {spread(cheaper, '.1f')} by CPU")
+        print(f"{count:2} at once, {name}: {spread(speeds, ',.0f')} deltas/s, {spread(costs, '.1f')} us CPU")
+    faster = [us[0] / them[0] for us, them in pairs]
+    cheaper = [them[1] / us[1] for us, them in pairs]
+    print(f"{count:2} at once: {spread(faster, '.1f')} times the peer's, {spread(cheaper, '.1f')} by CPU")
 
 
 def peer(folder):
@@ -269,17 +268,14 @@ def peer(folder):
         return
     from colibri.models import fetch
 
-    engines = {
-        "every chunk ready": ((), PEER_ROUNDS),
-        "its own Llama over ready tokens": ((fetch("smollm2"),), 3),
-    }
+    engines = {"every chunk ready": (7,), "its own Llama over ready tokens": (3, fetch("smollm2"))}
     with started(PEER_TOKENS, kv_slots=16, max_queue=64) as ours:
-        for name, (engine, rounds) in engines.items():
-            with peer_started(folder, *engine) as (process, port, made_of):
+        for name, (rounds, *model) in engines.items():
+            with peer_started(folder, *model) as (process, port, made_of):
                 print(f"peer, {name}: {made_of}")
-                for each in (ours, (process, port)):
-                    (stream,) = read_streams(each[1], 1)
-                    print(" ", stream.decode().split("\n\n")[2])
+                for each in (port, ours[1]):
+                    (stream,) = read_streams(each, 1, PEER_TOKENS)
+                    print(next(line for line in stream.decode().splitlines() if '" token"' in line))
                 for count in (STREAMS, 1):
                     beside(ours, (process, port), count, rounds)
 

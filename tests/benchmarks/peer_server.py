@@ -54,14 +54,16 @@ def ready_class(tokens: int) -> type:
     return Ready
 
 
-def own_class(tokens: int) -> type:
-    """The peer's own `Llama`, whose model says the same token again and again."""
+def own_class() -> type:
+    """The peer's own `Llama`, whose model says the same token for as long as it may."""
     import llama_cpp
 
     class Own(llama_cpp.Llama):
-        def generate(self, prompt: Any, **options: Any) -> Iterator[int]:
+        def generate(self, tokens: list[int], **options: Any) -> Iterator[int]:
             (token,) = self.tokenize(b" token", add_bos=False)
-            for _ in range(tokens):
+            self.n_tokens = len(tokens)
+            self.input_ids[: self.n_tokens] = tokens
+            while True:
                 yield token
 
     return Own
@@ -76,7 +78,7 @@ def main() -> None:
     from llama_cpp.server.app import create_app
     from llama_cpp.server.settings import ModelSettings, ServerSettings
 
-    llama_cpp.Llama = own_class(int(tokens)) if model else ready_class(int(tokens))
+    llama_cpp.Llama = own_class() if model else ready_class(int(tokens))
     # By default a second request ends the first.
     server = ServerSettings(interrupt_requests=False)
     settings = ModelSettings(
