@@ -17,6 +17,7 @@ RECORDED = sorted(path.relative_to(DATA).as_posix() for path in DATA.glob("*/*.j
 OFFER = Offer(
     "colibri-stub",
     sampling=frozenset({"temperature", "top_p"}),
+    max_choices=2,
     max_logprobs=32,
     echo=True,
     token_ids=True,

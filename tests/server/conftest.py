@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
+import os
+import subprocess
+import sys
+from contextlib import asynccontextmanager, contextmanager
 from functools import cache
 
 import aiohttp
@@ -79,3 +82,25 @@ async def running(engine=None, *, family_name="qwen36", keepalive=10.0, loaded=T
 def serve():
     """`async with serve(engine, **settings) as live` runs a server."""
     return running
+
+
+@contextmanager
+def process_with_model(path, state, *flags, **environment):
+    """The address of `colibri serve` with the model at `path`, under the id "smollm2"."""
+    command = [sys.executable, "-m", "colibri", "serve", "--model", path, "--model-id", "smollm2"]
+    with (
+        (state / "log").open("w+") as log,
+        subprocess.Popen(
+            [*command, "--port", "0", "--no-access-log", *flags],
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            env={**os.environ, "XDG_STATE_HOME": str(state), **environment},
+        ) as server,
+    ):
+        try:
+            place = server.stdout.readline()
+            assert place, (state / "log").read_text()
+            yield place.split()[-1].removesuffix("/v1")
+        finally:
+            server.kill()

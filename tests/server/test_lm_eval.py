@@ -19,6 +19,8 @@ import pytest
 from colibri.engines import open_engine
 from colibri_engine.api import Done, Job, Piece, SamplingParams
 
+from .conftest import process_with_model
+
 pytestmark = pytest.mark.skipif(find_spec("lm_eval") is None, reason="needs the extra `clients`: lm-eval")
 
 RUNS = Path(__file__).with_name("lm_eval_runs.py")
@@ -32,22 +34,8 @@ COMPLETIONS = ("tokens", "texts")
 @pytest.fixture(scope="module")
 def url(smollm2_path, tmp_path_factory):
     """The address of a server with the real model."""
-    state = tmp_path_factory.mktemp("state")
-    command = [sys.executable, "-m", "colibri", "serve", "--model", smollm2_path, "--model-id", "smollm2"]
-    with (
-        (state / "log").open("w+") as log,
-        subprocess.Popen(
-            [*command, "--port", "0", "--ctx", str(CONTEXT), "--no-access-log"],
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-            env={**os.environ, "XDG_STATE_HOME": str(state)},
-        ) as server,
-    ):
-        place = server.stdout.readline()
-        assert place, (state / "log").read_text()
-        yield place.split()[-1].removesuffix("/v1")
-        server.kill()
+    with process_with_model(smollm2_path, tmp_path_factory.mktemp("state"), "--ctx", str(CONTEXT)) as url:
+        yield url
 
 
 @pytest.fixture(scope="module")
