@@ -5,7 +5,8 @@
 
 The file holds the network's description as `spec.to_json` writes it; without one it is the first line of
 standard input. Jobs come on standard input and their events go to standard output, everything else to
-standard error. The end of the input lets the jobs finish and then ends the program.
+standard error. The end of the input lets the jobs finish and then ends the program; when nobody reads the
+output any more, it ends without them.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ import argparse
 import asyncio
 import logging
 import os
+import select
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -48,6 +51,7 @@ __all__ = ["Worker", "main", "serve"]
 
 _LOG: Final = logging.getLogger(__name__)
 _CHUNK: Final = 1 << 16
+_LAST_SECONDS: Final = 5.0
 
 
 @define(eq=False)
@@ -157,25 +161,39 @@ class Worker:
 
 
 async def serve(engine: Engine, source: int, sink: int) -> None:
-    """Serve an engine over two descriptors until the source ends, then close it.
+    """Serve an engine over two descriptors until the source ends or nobody reads the sink, then close it.
 
     Raises:
         WireError: what comes from the source cannot be read on.
     """
     loop = asyncio.get_running_loop()
-    inbox: asyncio.Queue[bytes | None] = asyncio.Queue()
-    worker = Worker(engine, partial(_write, sink, inbox))
-    threading.Thread(target=_read, args=(source, loop, inbox), daemon=True).start()
+    inbox: asyncio.Queue[bytes] = asyncio.Queue()
+
+    def write(data: bytes) -> None:
+        if not _write(sink, data):
+            work.cancel()
+
+    worker = Worker(engine, write)
+    work = loop.create_task(_work(worker, inbox))
+    _start(_read, source, partial(_call, loop, inbox.put_nowait))
+    _start(_watch, sink, partial(_call, loop, work.cancel))
     try:
-        worker.introduce()
-        while data := await inbox.get():
-            worker.receive(data)
-        if data is None:
-            worker.cancel()
-        await worker.drain()
+        await asyncio.wait([work])
+        if not work.cancelled():
+            work.result()
     finally:
+        work.cancel()
         worker.cancel()
+        await worker.drain()
         await engine.close()
+
+
+async def _work(worker: Worker, inbox: asyncio.Queue[bytes]) -> None:
+    """Take what comes, and after its end let the jobs finish."""
+    worker.introduce()
+    while data := await inbox.get():
+        worker.receive(data)
+    await worker.drain()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -184,12 +202,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.basicConfig(format="%(message)s")
     sink = os.dup(1)
     os.dup2(2, 1)
+    loaded = threading.Event()
+    _start(_watch, sink, partial(_end, loaded))
     try:
         engine = _open(options)
     except (EngineError, OSError, MemoryError) as error:
         kind, detail = _load_failure(error)
-        _write(sink, None, encode_load_failure(kind, detail))
+        _write(sink, encode_load_failure(kind, detail))
         return 1
+    loaded.set()
     try:
         asyncio.run(serve(engine, 0, sink))
     except WireError as error:
@@ -234,29 +255,52 @@ def _load_failure(error: BaseException) -> tuple[str, str]:
     return "unsupported" if isinstance(error, SpecError) else "format", str(error)
 
 
-def _read(source: int, loop: asyncio.AbstractEventLoop, inbox: asyncio.Queue[bytes | None]) -> None:
-    """A thread that reads the source; the end is an empty piece."""
+def _start(work: Callable[..., None], *arguments: object) -> None:
+    """Run this in a thread that does not keep the program alive."""
+    threading.Thread(target=work, args=arguments, daemon=True).start()
+
+
+def _call(loop: asyncio.AbstractEventLoop, function: Callable[..., object], *arguments: object) -> None:
+    """Call this in the loop; once that is closed, nobody waits for it."""
+    with suppress(RuntimeError):
+        loop.call_soon_threadsafe(function, *arguments)
+
+
+def _read(source: int, take: Callable[[bytes], object]) -> None:
+    """Read the source; the end is an empty piece."""
     data = b"-"
     while data:
         try:
             data = os.read(source, _CHUNK)
         except OSError:
             data = b""
-        try:
-            loop.call_soon_threadsafe(inbox.put_nowait, data)
-        except RuntimeError:  # the loop is closed, and nobody waits for the rest
-            return
+        take(data)
 
 
-def _write(sink: int, inbox: asyncio.Queue[bytes | None] | None, data: bytes) -> None:
-    """Write all of it; None in the inbox says that nobody reads any more."""
+def _watch(sink: int, lost: Callable[[], object]) -> None:
+    """Wait until nobody reads the sink, if that can be told: of a pipe it can, of a file it cannot."""
+    poll = select.poll()
+    poll.register(sink, select.POLLHUP)
+    if any(event & (select.POLLHUP | select.POLLERR) for _, event in poll.poll()):
+        lost()
+
+
+def _end(loaded: threading.Event) -> None:
+    """End the program, whatever it is doing; with the model loaded, it has a moment to end by itself."""
+    if loaded.is_set():
+        time.sleep(_LAST_SECONDS)
+    os._exit(1)
+
+
+def _write(sink: int, data: bytes) -> bool:
+    """Write all of it; whether that was possible."""
     view = memoryview(data)
     try:
         while view:
             view = view[os.write(sink, view) :]
     except OSError:
-        if inbox is not None:
-            inbox.put_nowait(None)
+        return False
+    return True
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from contextlib import asynccontextmanager
 
 import pytest
@@ -169,13 +170,18 @@ async def test_the_end_of_the_input_lets_jobs_finish():
     assert engine.finished == 1
 
 
-async def test_a_reader_that_is_gone_ends_the_jobs():
-    engine = ScriptedEngine(say(*["a"] * 3, 0.01, *["b"] * 10, 100.0))
+@pytest.mark.parametrize("ended", [False, True])
+@pytest.mark.parametrize("steps", [["a", 100.0], ["a"] + [0.001, "b"] * 10_000], ids=["silent", "talking"])
+async def test_a_reader_that_is_gone_ends_the_jobs(steps, ended):
+    engine = ScriptedEngine(say(*steps))
     async with served(engine) as (task, ours, theirs, ends):
-        await asyncio.to_thread(os.read, theirs, 1 << 16)
+        os.write(ours, encode_submit(Submit(1, job(max_tokens=20_000))))
+        if ended:
+            os.close(ours)
+            ends.remove(ours)
+        await eventually(lambda: engine.running)
         os.close(theirs)
         ends.remove(theirs)
-        os.write(ours, encode_submit(Submit(1, job(max_tokens=100))))
         await asyncio.wait_for(task, 10)
     assert engine.closed
     assert engine.cancelled == 1
@@ -267,6 +273,45 @@ async def test_closing_a_generator_frees_the_workers_slot(tiny):
                 pass
             await stream.aclose()
         assert len(await reply(engine, Job("ABC", 4, sampling=endless))) == 4
+
+
+def opened_by_its_reader(pipe):
+    """A named pipe to write to, once somebody reads it."""
+    while True:
+        try:
+            return os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+        except OSError:
+            time.sleep(0.01)
+
+
+@pytest.mark.parametrize("phase", ["loading", "idle", "prefill", "decode"])
+def test_a_worker_ends_when_its_server_is_gone(tiny, tmp_path, phase):
+    checkpoint, spec = tiny
+    os.mkfifo(pipe := tmp_path / "spec.json")
+    command = [sys.executable, "-m", "colibri_engine.worker", checkpoint, "--spec", pipe, "--threads", "1"]
+    ends = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    worker = subprocess.Popen([*map(str, command)], bufsize=0, **ends)
+
+    def until(kind):
+        while not worker.stdout.readline().startswith(kind):
+            pass
+
+    with worker, os.fdopen(opened_by_its_reader(pipe), "wb") as description:
+        try:
+            if phase != "loading":
+                description.write(to_json(spec).encode())
+                description.close()
+                until(b"STAT")
+            if phase in ("prefill", "decode"):
+                length = 4000 if phase == "prefill" else 10
+                endless = Job([5] * length, 4000, sampling=evolve(GREEDY, logit_bias={49: -1000.0}))
+                worker.stdin.write(encode_submit(Submit(1, endless)))
+                until(b"ACCEPT" if phase == "prefill" else b"DATA")
+            worker.stdin.close()
+            worker.stdout.close()
+            worker.wait(timeout=20)
+        finally:
+            worker.kill()
 
 
 def run_worker(*arguments, stdin=b""):
