@@ -23,6 +23,7 @@ from colibri.server.security import check_bind
 from colibri.server.served import Served, special_ids
 from colibri.server.settings import Settings, SettingsError
 from colibri_engine.api import Engine
+from colibri_engine.child import kill_children
 
 __all__ = ["bind", "run_server"]
 
@@ -37,7 +38,7 @@ def run_server(
     open_engine: Callable[[], Awaitable[Engine]],
     ready: Callable[[str], None] = lambda url: None,
 ) -> None:
-    """Serve until SIGTERM or SIGINT; a second signal ends the process at once.
+    """Serve until SIGTERM or SIGINT; a second signal ends the process and its engine at once.
 
     The port is bound before `open_engine` is called; until it returns, /health answers 503. `ready` is
     told the server's URL once requests are answered.
@@ -138,6 +139,7 @@ def _with_settings(family: Family, settings: Settings) -> Family:
 
 def _signalled(ending: asyncio.Event, number: int) -> None:
     if ending.is_set():
+        kill_children()
         os._exit(128 + number)
     ending.set()
 

@@ -14,7 +14,7 @@ from attrs import Factory, field, frozen
 
 from .errors import EngineFailed
 
-__all__ = ["Child", "Command"]
+__all__ = ["Child", "Command", "kill_children"]
 
 _LOG: Final = logging.getLogger("colibri_engine.process")
 _CHUNK: Final = 1 << 14
@@ -35,6 +35,15 @@ class Command:
     env: Mapping[str, str] = field(factory=dict)
     greeting: bytes = b""
     name: str = field(default=Factory(lambda command: os.path.basename(command.argv[0]), takes_self=True))
+
+
+_RUNNING: Final[set[Child]] = set()
+
+
+def kill_children() -> None:
+    """Kill every program that runs and what it has started, for a process that ends without stopping them."""
+    for child in _RUNNING:
+        child.signal(signal.SIGKILL)
 
 
 class Child(asyncio.SubprocessProtocol):
@@ -149,6 +158,7 @@ class Child(asyncio.SubprocessProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called by asyncio."""
         self._transport = transport
+        _RUNNING.add(self)
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         """Called by asyncio."""
@@ -159,6 +169,7 @@ class Child(asyncio.SubprocessProtocol):
 
     def process_exited(self) -> None:
         """Called by asyncio. What it has started goes with it, or holds its output open only so long."""
+        _RUNNING.discard(self)
         self._kill_group(signal.SIGKILL)
         for close in (self._transport.close, self._close_output):
             asyncio.get_running_loop().call_later(_FLUSH_SECONDS, close)
