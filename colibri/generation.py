@@ -17,6 +17,7 @@ from colibri.protocols.base import active_tools
 from colibri.protocols.openai_messages import conversation_from_openai
 from colibri.provenance import trusted_spans
 from colibri_engine.api import Accepted, Done, Echo, Engine, Job, Piece, Progress, SamplingParams
+from colibri_engine.echoes import EchoOrder
 from colibri_engine.errors import EngineFailed
 
 __all__ = ["Echoed", "Output", "PlainParser", "chat", "generate", "prepare"]
@@ -109,13 +110,16 @@ async def generate(engine: Engine, job: Job, stream: ReplyStream) -> AsyncGenera
     that ends with `Finished`, and `Done`. Closing the generator cancels the job; so does a stop sequence.
 
     Raises:
-        EngineError: as the engine does, or it gave the job up.
+        EngineError: as the engine does, it gave the job up, or it did not echo all of the prompt.
     """
     accepted, made = Accepted(0), 0
+    order = EchoOrder(job.echo_from) if job.echo else None
     done: Done | None = None
     async with aclosing(engine.generate(job)) as events:
         async for event in events:
             if isinstance(event, Piece):
+                if order is not None and not made:
+                    order.close(accepted.prompt_tokens)
                 made += 1
                 said = stream.feed(event)
                 if said.events or said.tokens:
@@ -125,7 +129,9 @@ async def generate(engine: Engine, job: Job, stream: ReplyStream) -> AsyncGenera
             elif isinstance(event, Done):
                 done = event
             elif isinstance(event, Echo):
-                yield Echoed(stream.echo(event).tokens)
+                if order is not None:
+                    for echo in order.take(event):
+                        yield Echoed(stream.echo(echo).tokens)
             else:
                 if isinstance(event, Accepted):
                     accepted = event
@@ -134,5 +140,7 @@ async def generate(engine: Engine, job: Job, stream: ReplyStream) -> AsyncGenera
         done = Done("stop", accepted.prompt_tokens, made, accepted.cached_tokens)
     if done.reason == "cancelled":
         raise EngineFailed("the engine gave the generation up before its end; send the request again")
+    if order is not None:
+        order.close(accepted.prompt_tokens or done.prompt_tokens)
     yield stream.finish(done.reason)
     yield done

@@ -17,8 +17,8 @@ from colibri.protocols.base import (
     WireProtocol,
 )
 from colibri.protocols.fields import boolean, read, refuse, refused
-from colibri.protocols.openai_errors import engine_fault, envelope, explain
-from colibri.protocols.openai_logprobs import LegacyLogprobs, check_covered
+from colibri.protocols.openai_errors import envelope, explain
+from colibri.protocols.openai_logprobs import LegacyLogprobs, check_covered, check_recorded
 from colibri.protocols.openai_messages import tool_choice_from_openai, tools_from_openai
 from colibri.protocols.openai_options import delivery_options, generation_options, most_logprobs
 from colibri.protocols.openai_replies import Heading, usage_object
@@ -168,6 +168,7 @@ class CompletionReply:
         chunks = [self._chunk(choice, event.text) for event in events if isinstance(event, TextDelta)]
         text = self._texts[choice]
         if tokens and text.logprobs is not None:
+            check_recorded(tokens)
             if not chunks:
                 chunks.append(self._chunk(choice, ""))
             chunks[-1]["choices"][0]["logprobs"] = text.logprobs.arrays(tokens)
@@ -226,10 +227,6 @@ class CompletionReply:
     def _check(self, text: _Text) -> None:
         """Hold a finished text to what the request asks of it."""
         request = self._request
-        if request.echo and not text.echoed:
-            raise engine_fault(
-                "engine_logprob_records_incomplete", "The engine sent no records of the prompt.", "echo"
-            )
         whole = "".join(text.text)
         if text.logprobs is not None:
             check_covered(whole, "".join(text.arrays.get("tokens", ())))

@@ -93,7 +93,7 @@ def _engine_error(error: BaseException, prompt: PromptInput | None, request: Req
     if code == "invalid_job":
         return WireError(400, message, param=_job_field(message, request) or field, code="invalid_value")
     if code in ENGINE_FAULTS:
-        return engine_fault(code, message).wire
+        return engine_fault(code, message, getattr(error, "field", None)).wire
     return WireError(
         500,
         "The colibri engine failed to process the request.",

@@ -11,7 +11,7 @@ from attrs import define, frozen
 from colibri.protocols.base import Alternative, Token
 from colibri.protocols.openai_errors import engine_fault
 
-__all__ = ["LegacyLogprobs", "chat_entry", "check_covered"]
+__all__ = ["LegacyLogprobs", "chat_entry", "check_covered", "check_recorded"]
 
 
 @frozen
@@ -27,8 +27,9 @@ def chat_entry(token: Token, most: int) -> dict[str, Any]:
     """The token as an item of `logprobs.content`, with at most `most` alternatives.
 
     Raises:
-        ProtocolError: the engine repeats a candidate at this position.
+        ProtocolError: the engine has no log probability for the token, or repeats a candidate.
     """
+    check_recorded([token])
     return {
         "token": token.text,
         "logprob": _finite(token.logprob),
@@ -88,6 +89,19 @@ def check_covered(text: str, records: str, *, param: str = "logprobs") -> None:
             "engine_logprob_records_incomplete",
             "The engine's per-token records do not cover the returned text.",
             param,
+        )
+
+
+def check_recorded(tokens: Iterable[Token]) -> None:
+    """Refuse to describe a reply one of whose tokens has no log probability; one may have nan.
+
+    Raises:
+        ProtocolError: such is among these.
+    """
+    if any(token.logprob is None for token in tokens):
+        raise engine_fault(
+            "engine_logprob_records_incomplete",
+            "The engine sent a token of the returned text without its log probability.",
         )
 
 

@@ -59,7 +59,7 @@ class Job:
     prompt: the exact text, or token ids. `trusted` lists half-open character spans of a text prompt in
     which special-token spellings stand for the special tokens; None means everywhere.
     max_tokens: a ceiling; the engine clamps it to the room its context has. 0 only reads the prompt.
-    logprobs: how many candidates to report per token, None for no log probabilities at all; `echo`
+    logprobs: how many candidates to report per token at least, None for no log probabilities at all; `echo`
     reports the prompt's tokens too, from position `echo_from` on; what lies before that is not run again
     if the engine remembers it. slot: the KV slot to use, None for any. pin: keep the prompt in memory, when
     it is read, for other prompts that begin with it.
@@ -123,7 +123,7 @@ class Piece:
     """One generated token: its bytes, which may be part of a code point.
 
     `control` is True for an authentic control token, False for ordinary text, None when the engine
-    cannot tell.
+    cannot tell. `logprob` is None if there is none, and nan if it is no number.
     """
 
     data: bytes

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from functools import partial
+from math import isnan
 from random import Random
 from typing import Final, TypeAlias
 
@@ -259,10 +260,14 @@ async def _logprobs(dialogue: Dialogue) -> None:
     reply = await dialogue.ask(_job(logprobs=count))
     _sound(dialogue, reply)
     for event in reply.events:
-        if isinstance(event, Piece) and (event.logprob is None or len(event.top) != count):
+        if isinstance(event, Piece) and not (_is_number(event.logprob) and len(event.top) == count):
             raise Fault(
                 f"DATA of a job with logprobs={count} has not a log probability and {count} candidates"
             )
+
+
+def _is_number(logprob: float | None) -> bool:
+    return logprob is not None and not isnan(logprob)
 
 
 async def _echo(dialogue: Dialogue) -> None:

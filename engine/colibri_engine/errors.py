@@ -7,9 +7,14 @@ from typing import ClassVar
 __all__ = [
     "CheckpointError",
     "ContextLengthExceeded",
+    "EchoIncomplete",
+    "EchoPositionMalformed",
     "EngineError",
     "EngineFailed",
     "JobError",
+    "LogprobTailMalformed",
+    "PinnedPrefixNotEchoed",
+    "RecordsFailed",
     "SpecError",
 ]
 
@@ -63,3 +68,36 @@ class EngineFailed(EngineError):
     """The engine broke while it worked; the job is lost, another one may succeed."""
 
     code = "engine_failed"
+
+
+class RecordsFailed(EngineFailed):
+    """What the engine reports of tokens does not answer the job; `field` is the job's that asked for it."""
+
+    field: ClassVar[str] = "logprobs"
+
+
+class LogprobTailMalformed(RecordsFailed):
+    """The log probabilities of a token cannot be read."""
+
+    code = "engine_logprob_tail_malformed"
+
+
+class EchoPositionMalformed(RecordsFailed):
+    """The position of a token of the prompt cannot be read."""
+
+    code = "engine_echo_position_malformed"
+    field = "echo"
+
+
+class EchoIncomplete(RecordsFailed):
+    """A token of the prompt is not reported, or more than once."""
+
+    code = "engine_logprob_records_incomplete"
+    field = "echo"
+
+
+class PinnedPrefixNotEchoed(RecordsFailed):
+    """The tokens at the beginning of the prompt are not reported; the engine remembers them."""
+
+    code = "engine_pinned_prefix_not_echoed"
+    field = "echo"

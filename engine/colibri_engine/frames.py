@@ -16,6 +16,7 @@ from .errors import EngineFailed
 __all__ = [
     "MAX_BLOCKS",
     "MAX_LINE",
+    "FieldError",
     "Frame",
     "FrameReader",
     "Sizes",
@@ -39,6 +40,14 @@ Sizes: TypeAlias = Callable[[Sequence[str]], Sequence[int]]
 
 class WireError(EngineFailed):
     """What the other side sends cannot be read on: nobody knows where its next frame begins."""
+
+
+class FieldError(ValueError):
+    """A field that makes no sense. failure: what it means for the job."""
+
+    def __init__(self, reason: str, failure: type[EngineFailed]) -> None:
+        super().__init__(reason)
+        self.failure = failure
 
 
 @frozen

@@ -21,8 +21,16 @@ from typing import Any, Final
 from attrs import frozen
 
 from .api import Accepted, Candidate, Capabilities, Done, Echo, EngineEvent, Piece, Progress
-from .errors import CheckpointError, ContextLengthExceeded, EngineError, EngineFailed, JobError
-from .frames import frame, option, real, split_options, whole
+from .errors import (
+    CheckpointError,
+    ContextLengthExceeded,
+    EchoPositionMalformed,
+    EngineError,
+    EngineFailed,
+    JobError,
+    LogprobTailMalformed,
+)
+from .frames import FieldError, frame, option, real, split_options, whole
 
 __all__ = [
     "MAX_PIECE",
@@ -207,11 +215,10 @@ def read_event(words: Sequence[str], blocks: Sequence[bytes]) -> Event:
     Raises:
         ValueError: naming the field that is wrong.
     """
-    fixed, found = split_options(words)
     try:
-        return Event(whole(fixed[1], "id", 1), _READERS[fixed[0]](fixed, found, blocks))
+        return Event(whole(words[1], "id", 1), _READERS[words[0]](words, blocks))
     except IndexError:
-        raise ValueError(f"{fixed[0]} has too few words") from None
+        raise ValueError(f"{words[0]} has too few words") from None
 
 
 def _context_exceeded(words: Sequence[str]) -> ContextLengthExceeded:
@@ -291,31 +298,41 @@ _Found = Mapping[str, str]
 _Blocks = Sequence[bytes]
 
 
-def _read_accepted(words: Sequence[str], found: _Found, blocks: _Blocks) -> Accepted:
-    return Accepted(whole(words[2], "prompt_tokens"), whole(found.get("cached", "0"), "cached"))
+def _read_accepted(words: Sequence[str], blocks: _Blocks) -> Accepted:
+    fixed, found = split_options(words)
+    return Accepted(whole(fixed[2], "prompt_tokens"), whole(found.get("cached", "0"), "cached"))
 
 
-def _read_progress(words: Sequence[str], found: _Found, blocks: _Blocks) -> Progress:
+def _read_progress(words: Sequence[str], blocks: _Blocks) -> Progress:
     return Progress(whole(words[2], "done"), whole(words[3], "total"))
 
 
-def _read_piece(words: Sequence[str], found: _Found, blocks: _Blocks) -> Piece:
-    logprob, top = _read_scores(words[3:], found, blocks) if len(words) > 3 else (None, ())
+def _read_piece(words: Sequence[str], blocks: _Blocks) -> Piece:
+    """A token without a log probability has no record of it; one whose value is nan has."""
+    logprob, top, found = _read_record(words[3:], blocks)
     control = {"0": False, "1": True}.get(found.get("ctl", ""))
     return Piece(_piece_bytes(blocks), _token(found), control, logprob, top)
 
 
-def _read_tool(words: Sequence[str], found: _Found, blocks: _Blocks) -> Piece:
+def _read_tool(words: Sequence[str], blocks: _Blocks) -> Piece:
     """Markup of tool calls on a channel of its own: what comes this way the engine itself vouches for."""
     return Piece(_piece_bytes(blocks), control=True)
 
 
-def _read_echo(words: Sequence[str], found: _Found, blocks: _Blocks) -> Echo:
-    logprob, top = _read_scores(words[4:], found, blocks)
-    return Echo(whole(words[3], "position"), _piece_bytes(blocks), _token(found), logprob, top)
+def _read_echo(words: Sequence[str], blocks: _Blocks) -> Echo:
+    try:
+        position = whole("".join(words[3:4]), "position")
+    except ValueError as error:
+        raise FieldError(str(error), EchoPositionMalformed) from None
+    logprob, top, found = _read_record(words[4:], blocks)
+    if logprob is None:
+        raise FieldError("logprob is missing", LogprobTailMalformed)
+    own = None if math.isnan(logprob) else logprob
+    return Echo(position, _piece_bytes(blocks), _token(found), own, top)
 
 
-def _read_done(words: Sequence[str], found: _Found, blocks: _Blocks) -> Done:
+def _read_done(words: Sequence[str], blocks: _Blocks) -> Done:
+    words, found = split_options(words)
     if words[2] != "STAT":
         raise ValueError("DONE has no STAT")
     made, speed = whole(words[3], "tokens"), real(words[4], "tokens_per_second")
@@ -334,7 +351,7 @@ def _read_done(words: Sequence[str], found: _Found, blocks: _Blocks) -> Done:
     )
 
 
-_READERS: Final[Mapping[str, Callable[[Sequence[str], _Found, _Blocks], EngineEvent]]] = {
+_READERS: Final[Mapping[str, Callable[[Sequence[str], _Blocks], EngineEvent]]] = {
     "ACCEPT": _read_accepted,
     "PROGRESS": _read_progress,
     "DATA": _read_piece,
@@ -354,14 +371,27 @@ def _piece_bytes(blocks: _Blocks) -> bytes:
     return blocks[0]
 
 
-def _read_scores(
-    words: Sequence[str], found: _Found, blocks: _Blocks
-) -> tuple[float | None, tuple[Candidate, ...]]:
-    """`logprob k (token logprob)×k`, with the spellings that follow the token's bytes."""
-    own, count = real(words[0], "logprob"), whole(words[1], "k")
-    sizes = found["cand"].split(",") if found.get("cand") else ["-"] * count
-    if len(words) != 2 + 2 * count or len(sizes) != count:
+def _read_record(words: Sequence[str], blocks: _Blocks) -> tuple[float | None, tuple[Candidate, ...], _Found]:
+    """`[logprob k (token logprob)×k] key=value …`, with the spellings that follow the token's bytes.
+
+    Raises:
+        FieldError: it cannot be read.
+    """
+    try:
+        scores, found = split_options(words)
+        own, top = _read_scores(scores, found, blocks) if scores else (None, ())
+        return own, top, found
+    except ValueError as error:
+        raise FieldError(str(error), LogprobTailMalformed) from None
+
+
+def _read_scores(words: Sequence[str], found: _Found, blocks: _Blocks) -> tuple[float, tuple[Candidate, ...]]:
+    own, count = real(words[0], "logprob"), whole("".join(words[1:2]), "k")
+    if len(words) != 2 + 2 * count:
         raise ValueError(f"{count} candidates are announced, and others come")
+    sizes = found["cand"].split(",") if found.get("cand") else ["-"] * count
+    if len(sizes) != count:
+        raise ValueError(f"{count} candidates have {len(sizes)} spellings")
     spellings = iter(blocks[1:])
     top = tuple(
         Candidate(
@@ -371,7 +401,7 @@ def _read_scores(
         )
         for index, size in enumerate(sizes)
     )
-    return None if math.isnan(own) else own, top
+    return own, top
 
 
 def _one_line(message: str) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from attrs import evolve
 
 from .api import Accepted, Done, Echo, Engine, Job, Score
+from .echoes import EchoOrder
 from .errors import EngineFailed, JobError
 
 __all__ = ["Scoring"]
@@ -59,12 +60,16 @@ def _joined(prefix: str | Sequence[int], option: str | Sequence[int]) -> str | t
 
 
 async def _score(engine: Engine, job: Job) -> Score:
-    echoes = []
+    order, echoes, prompt_tokens = EchoOrder(job.echo_from), list[Echo](), 0
     async for event in engine.generate(job):
         if isinstance(event, Echo):
-            echoes.append(event)
-        elif isinstance(event, Done) and event.reason == "cancelled":
-            raise EngineFailed("score: the engine gave an option up; try again")
+            echoes += order.take(event)
+        elif isinstance(event, Accepted):
+            prompt_tokens = event.prompt_tokens
+        elif isinstance(event, Done):
+            if event.reason == "cancelled":
+                raise EngineFailed("score: the engine gave an option up; try again")
+            order.close(prompt_tokens or event.prompt_tokens)
     logprobs = [echo.logprob for echo in echoes if echo.logprob is not None]
     if len(logprobs) != len(echoes):
         raise EngineFailed("score: the engine kept the log probability of a token back")

@@ -41,7 +41,8 @@ _LAST: Final = ("DONE", "ERROR")
 class Exchange:
     """A job that the program has, and what it has said about it so far.
 
-    left: whether nobody reads the inbox any more. release: gives the job's slot back. told: whether the
+    left: whether nobody reads the inbox any more. release: gives the job's slot back. failure: what the
+    program did wrong with the job; it is told when the program is through with it. told: whether the
     program tells control tokens from text, by its words or by a channel for tool calls.
     """
 
@@ -50,6 +51,7 @@ class Exchange:
     inbox: asyncio.Queue[EngineEvent | EngineError] = field(factory=asyncio.Queue)
     accepted: bool = False
     left: bool = False
+    failure: EngineError | None = None
     told: bool = False
 
     def take(self, event: EngineEvent) -> None:
@@ -72,8 +74,6 @@ class Exchange:
                 event = evolve(event, control=False)
             if not event.data and event.token_id is None:
                 return  # it only declares the channel
-        if isinstance(event, Echo | Piece) and len(event.top) > (self.job.logprobs or 0):
-            event = evolve(event, top=event.top[: self.job.logprobs or 0])
         self.inbox.put_nowait(event)
 
 
@@ -197,7 +197,8 @@ class Session:
         elif isinstance(message, Failure):
             self._finish(message.id, message.error)
         elif isinstance(message, Malformed):
-            self._fail(message.id, f"the engine sent a senseless {message.kind} line: {message.reason}")
+            reason = f"the engine sent a senseless {message.kind} line: {message.reason}"
+            self._fail(message.id, message.failure(reason))
             if message.kind in _LAST:
                 self._finish(message.id)
         elif isinstance(message, Caps):
@@ -220,20 +221,19 @@ class Session:
         self._introduced.set()
 
     def _take_event(self, id: int, exchange: Exchange, event: EngineEvent) -> None:
-        if not exchange.left:
+        if not exchange.left and exchange.failure is None:
             try:
                 exchange.take(event)
             except EngineFailed as error:
-                self._fail(id, error.message)
+                self._fail(id, error)
         if isinstance(event, Done):
             self._finish(id)
 
-    def _fail(self, id: int, message: str) -> None:
-        """The program did something wrong with a job; it may not be over for the program."""
+    def _fail(self, id: int, failure: EngineError) -> None:
+        """The program did something wrong with a job, and is asked to end it."""
         exchange = self.exchanges.get(id)
-        if exchange is not None and not exchange.left:
-            exchange.left = True
-            exchange.inbox.put_nowait(EngineFailed(message))
+        if exchange is not None and not exchange.left and exchange.failure is None:
+            exchange.failure = failure
             self._child.write(encode_stop(id))
 
     def _finish(self, id: int, error: EngineError | None = None) -> None:
@@ -241,6 +241,7 @@ class Session:
         exchange = self.exchanges.pop(id, None)
         if exchange is not None:
             exchange.release()
+            error = exchange.failure or error
             if error is not None and not exchange.left:
                 exchange.inbox.put_nowait(error)
 

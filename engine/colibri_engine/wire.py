@@ -13,7 +13,8 @@ from typing import Any, Final, TypeAlias
 
 from attrs import frozen
 
-from .frames import Frame, FrameReader, Sizes, WireError, frame, whole
+from .errors import EngineFailed
+from .frames import FieldError, Frame, FrameReader, Sizes, WireError, frame, whole
 from .replies import (
     READY,
     Caps,
@@ -88,11 +89,12 @@ class Started:
 
 @frozen
 class Malformed:
-    """A frame of a job that makes no sense. reason: which field, and what was expected."""
+    """A frame of a job that makes no sense. reason: which field, and what was expected. failure: its name."""
 
     id: int
     kind: str
     reason: str
+    failure: type[EngineFailed] = EngineFailed
 
 
 @frozen
@@ -187,7 +189,8 @@ def _read(given: Frame, readers: Mapping[str, _Read], numbered: frozenset[str]) 
     except ValueError as error:
         if given.kind not in numbered:
             raise WireError(f"{given.kind.strip(chr(1))}: {error}") from None
-        return Malformed(_id(given), given.kind, str(error))
+        failure = error.failure if isinstance(error, FieldError) else EngineFailed
+        return Malformed(_id(given), given.kind, str(error), failure)
 
 
 def _id(given: Frame) -> int:

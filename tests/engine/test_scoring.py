@@ -110,7 +110,7 @@ class Merging(Scoring):
         self.reason = reason
 
     async def generate(self, job: Job):
-        yield Accepted(1)
+        yield Accepted(1 + len(self.echoes) * (len(job.prompt) - 1))
         for echo in self.echoes:
             yield echo
         yield Done(self.reason, 1, 0)

@@ -173,13 +173,13 @@ def test_records_that_do_not_spell_the_text_are_a_named_fault(records: list[str]
         assert (wire.code, wire.param) == ("engine_logprob_records_incomplete", "logprobs")
 
 
-def test_echo_without_prompt_records_is_a_named_fault() -> None:
-    body = {"prompt": "p", "logprobs": 1, "echo": True}
-    reply = COMPLETIONS.reply(COMPLETIONS.parse(body, OFFER), 1)
-    with pytest.raises(ProtocolError) as caught:
-        reply.feed([Finished("stop", 0, 0)])
-    assert caught.value.wire.code == "engine_logprob_records_incomplete"
-    assert caught.value.wire.param == "echo"
+def test_a_token_without_a_log_probability_is_a_named_fault() -> None:
+    for make in (chat, completion):
+        with pytest.raises(ProtocolError) as caught:
+            make([token("a"), token("b", logprob=None)])
+        wire = caught.value.wire
+        assert (wire.status, wire.code) == (500, "engine_logprob_records_incomplete")
+        assert wire.param == "logprobs"
 
 
 def test_a_repeated_candidate_is_a_named_fault() -> None:

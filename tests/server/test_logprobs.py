@@ -139,9 +139,9 @@ async def test_a_prompt_may_end_inside_a_code_point(serve, max_tokens, blanks):
 
 async def test_batches_of_token_ids(serve):
     async with serve(engine(*PROMPT, *REPLY)) as live:
-        _, body, _ = await complete(live, prompt=[[111, 107], [1]], echo=True, logprobs=1)
+        _, body, _ = await complete(live, prompt=[[111, 107], [1, 2]], echo=True, logprobs=1)
         assert [choice["index"] for choice in body["choices"]] == [0, 1]
-        assert [tuple(job.prompt) for job in live.engine.jobs] == [(111, 107), (1,)]
+        assert [tuple(job.prompt) for job in live.engine.jobs] == [(111, 107), (1, 2)]
         assert body["usage"]["completion_tokens"] == 8
         assert live.app.scheduler.counters().admitted == 1
 
