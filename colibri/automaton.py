@@ -20,6 +20,9 @@ _Trie: TypeAlias = "dict[str, _Trie]"
 
 _OPEN, _CLOSE = "([{", ")]}"
 
+# Beyond so many characters the expression nests once a block of them: `re` nests no deeper than Python.
+_NESTED, _BLOCK = 32, 64
+
 
 class Edge:
     """A mark as the scanner needs it; `spelled` is its literal as the model writes it."""
@@ -151,20 +154,35 @@ def _compile(words: Iterable[str], *, cut: bool) -> re.Pattern[str] | None:
         for character in word:
             node = node.setdefault(character, {})
         node[""] = {}
-    return re.compile(_alternatives(trie, cut=cut, root=True)) if trie else None
+    return re.compile(_alternatives(trie, 0, cut=cut)) if trie else None
 
 
-def _alternatives(trie: _Trie, *, cut: bool, root: bool = False) -> str:
+def _alternatives(trie: _Trie, depth: int, *, cut: bool) -> str:
+    if depth >= _NESTED:
+        word, rest = _chain(trie)
+        if len(word) > 1:
+            whole = re.escape(word) + _alternatives(rest, depth + len(word), cut=cut)
+            cuts = [re.escape(word[:length]) + r"\Z" for length in reversed(range(len(word)))] if cut else []
+            return f"(?:{'|'.join([whole, *cuts])})"
     branches = [
-        re.escape(character) + _alternatives(child, cut=cut)
+        re.escape(character) + _alternatives(child, depth + 1, cut=cut)
         for character, child in sorted(trie.items())
         if character
     ]
-    if branches and cut and not root:
+    if branches and cut and depth:
         branches.append(r"\Z")
     if "" in trie:
         branches.append("")
     return branches[0] if len(branches) == 1 else f"(?:{'|'.join(branches)})"
+
+
+def _chain(trie: _Trie) -> tuple[str, _Trie]:
+    """The characters up to the next fork or end of a word, as many as one step of nesting takes."""
+    word = ""
+    while len(trie) == 1 and len(word) < _BLOCK and "" not in trie:
+        ((character, trie),) = trie.items()
+        word += character
+    return word, trie
 
 
 def _string_end(quote: str, *, escapes: bool) -> Search:

@@ -170,8 +170,12 @@ class Folding:
 
 @frozen
 class Serve:
-    """The server's defaults where they differ from the official template's; None leaves those."""
+    """The server's defaults where they differ from the official template's; None leaves those.
 
+    model_id: the name clients use for the model; None is the family's id.
+    """
+
+    model_id: str | None = None
     thinking: bool | None = None
     effort: str | None = None
     preserve_thinking: bool | Literal["when_off"] | None = None

@@ -251,6 +251,7 @@ def _serve(table: Table) -> Serve:
         raise table.error("effort", f"must be one of {', '.join(EFFORTS)}")
     when_off: tuple[bool | str | None, ...] = (True, False, "when_off", None)
     serve = Serve(
+        model_id=table.maybe("model_id", str),
         thinking=table.choice("thinking", (True, False, None), None),
         effort=effort,
         preserve_thinking=table.choice("preserve_thinking", when_off, None),  # type: ignore[arg-type]

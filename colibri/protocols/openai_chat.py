@@ -9,15 +9,15 @@ from typing import Any
 
 from attrs import evolve
 
-from colibri.conversation import Conversation, Media, Thinking, ToolResult
+from colibri.conversation import Conversation, Media, Thinking, ToolCall, ToolResult
 from colibri.errors import Where
 from colibri.protocols.base import Offer, ProtocolError, Request, WireProtocol, active_tools
 from colibri.protocols.fields import boolean, mapping, one_of, read, refuse, refused
 from colibri.protocols.openai_chat_reply import ChatReply
 from colibri.protocols.openai_errors import envelope, explain
 from colibri.protocols.openai_messages import (
-    tool_choice_from_openai,
-    tools_from_openai,
+    chosen_tool,
+    declared_tools,
     turns_from_openai,
     wire_path,
 )
@@ -69,17 +69,16 @@ def conversation_of(
     """
     thinking = _thinking(body, efforts)
     options = read(body, {"chat_template_kwargs": _template_keywords}).get("chat_template_kwargs", {})
-    tools = tools_from_openai(_declarations(body))
+    tools = declared_tools(body)
     if strict:
         check_declarations(tools)
     turns = turns_from_openai(body.get("messages"))
     if not turns:
         refuse("messages", "a non-empty array")
-    choice = body["tool_choice"] if body.get("tool_choice") is not None else body.get("function_call")
     return Conversation(
         turns=turns,
         tools=tools,
-        tool_choice=tool_choice_from_openai(choice, tools),
+        tool_choice=chosen_tool(body, tools),
         thinking=thinking,
         options=options,
     )
@@ -117,19 +116,6 @@ def _template_keywords(name: str, value: Any) -> dict[str, Any]:
     return keywords
 
 
-def _declarations(body: Mapping[str, Any]) -> Any:
-    """The `tools`, or the legacy `functions`; each bare function in the wrapper that templates expect."""
-    declared = body.get("tools") or body.get("functions")
-    if not isinstance(declared, list):
-        return declared or None
-    return [
-        {"type": "function", "function": {key: value for key, value in item.items() if key != "type"}}
-        if isinstance(item, Mapping) and "function" not in item and "name" in item
-        else item
-        for item in declared
-    ]
-
-
 def _check_media(conversation: Conversation, offer: Offer) -> None:
     for index, turn in enumerate(conversation.turns):
         for at, part in enumerate(turn.parts):
@@ -148,19 +134,30 @@ def _check_tools(conversation: Conversation, offer: Offer, strict: bool) -> None
     active = active_tools(conversation)
     if active and not offer.tools:
         refused("tools", "by this model; leave out `tools` and `tool_choice`")
+    if not offer.tools:
+        _check_no_calls(conversation)
     if strict and not active:
         raise ProtocolError.bad(
             "`strict_tool_calls` needs `tools` and a `tool_choice` other than none", "strict_tool_calls"
         )
 
 
+def _check_no_calls(conversation: Conversation) -> None:
+    """Refuse calls and results in the past, which a format without tools would leave out."""
+    for index, turn in enumerate(conversation.turns):
+        if turn.role == "tool" or any(isinstance(part, ToolCall) for part in turn.parts):
+            name = f"messages.{index}" + ("" if turn.role == "tool" else ".tool_calls")
+            refused(name, "by this model, whose format has no tools; send it as text")
+
+
 def _logprobs(body: Mapping[str, Any], offer: Offer) -> int | None:
     found = read(body, {"echo": boolean, "logprobs": boolean})
     most = body.get("top_logprobs")
-    most = 0 if most is None else most_logprobs("top_logprobs", most, offer)
+    wanted = found.get("logprobs", False)
+    most = 0 if most is None else most_logprobs("top_logprobs", most, offer, wanted=wanted)
     if found.get("echo"):
         refused("echo", "by chat completions, which return no prompt; use completions")
-    if not found.get("logprobs"):
+    if not wanted:
         return None
     if not offer.max_logprobs:
         refused("logprobs", "by this model's engine; leave it out")

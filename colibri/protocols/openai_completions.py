@@ -19,7 +19,7 @@ from colibri.protocols.base import (
 from colibri.protocols.fields import boolean, read, refuse, refused
 from colibri.protocols.openai_errors import envelope, explain
 from colibri.protocols.openai_logprobs import LegacyLogprobs, check_covered, check_recorded
-from colibri.protocols.openai_messages import tool_choice_from_openai, tools_from_openai
+from colibri.protocols.openai_messages import chosen_tool, declared_tools
 from colibri.protocols.openai_options import delivery_options, generation_options, most_logprobs
 from colibri.protocols.openai_replies import Heading, usage_object
 from colibri.protocols.output_schema import check_content
@@ -39,11 +39,11 @@ def parse(body: Mapping[str, Any], offer: Offer) -> Request:
         ColibriError: a field is malformed or not offered; `explain` says how to answer.
     """
     prompts = _prompts(body.get("prompt"), offer)
-    tool_choice_from_openai(body.get("tool_choice"), tools_from_openai(body.get("tools") or None))
+    chosen_tool(body, declared_tools(body))
     only_read = bool(body.get("echo") and body.get("logprobs"))
     options = generation_options(body, offer, least_tokens=0 if only_read else 1)
     logprobs, echo = _readout(body, offer)
-    if body.get("group_score"):
+    if body.get("group_score") not in (None, False) or type(body.get("group_score")) in (int, float):
         refused("group_score", "by this server; leave it out", "unsupported_value")
     delivery = delivery_options(body, offer)
     if len(prompts) > 1:

@@ -21,7 +21,7 @@ ENGINE_FAULTS = {
 }
 """Codes of engines whose per-token records cannot answer a request: the status and the field asked for."""
 
-_JOB_FIELD = re.compile(r"sampling\.(?P<sampling>\w+)\b|grammar\b")
+_JOB_FIELD = re.compile(r"sampling\.(?P<sampling>\w+)\b|(?P<other>stop_token_ids)\b|grammar\b")
 
 _CLIENT_ERRORS = (ConversationError, RenderError, RequestError)
 _REQUEST_CODES = {
@@ -108,7 +108,7 @@ def _job_field(message: str, request: Request | None) -> str | None:
     found = _JOB_FIELD.match(message)
     if found is None:
         return None
-    if found["sampling"]:
-        return found["sampling"]
+    if named := found["sampling"] or found["other"]:
+        return named
     strict = request is not None and request.schema is None and bool(active_tools(request.prompts[0]))
     return "tools" if strict else "response_format"

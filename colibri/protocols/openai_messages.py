@@ -29,7 +29,9 @@ from colibri.protocols.json_body import check_value
 
 __all__ = [
     "ShapeError",
+    "chosen_tool",
     "conversation_from_openai",
+    "declared_tools",
     "tool_choice_from_openai",
     "tools_from_openai",
     "turns_from_openai",
@@ -94,8 +96,33 @@ def turns_from_openai(messages: Any) -> tuple[Turn, ...]:
     return tuple(_turn(index, message) for index, message in enumerate(messages))
 
 
-def tools_from_openai(tools: Any) -> tuple[Tool, ...]:
+def declared_tools(body: Mapping[str, Any]) -> tuple[Tool, ...]:
+    """The `tools` of a request, or its legacy `functions`, in the wrapper that templates expect.
+
+    Raises:
+        ConversationError: a declaration lacks a name or has a malformed schema.
+    """
+    name = "functions" if body.get("tools") in (None, []) and body.get("functions") is not None else "tools"
+    declared = body.get(name)
+    if isinstance(declared, list | tuple):
+        declared = [_wrapped(item) for item in declared]
+    return tools_from_openai(declared, name)
+
+
+def chosen_tool(body: Mapping[str, Any], tools: Sequence[Tool]) -> ToolChoice | None:
+    """The `tool_choice` of a request, or its legacy `function_call`; None when it has neither.
+
+    Raises:
+        ConversationError: as `tool_choice_from_openai`.
+    """
+    name = "tool_choice" if body.get("tool_choice") is not None else "function_call"
+    return tool_choice_from_openai(body.get(name), tools, name)
+
+
+def tools_from_openai(tools: Any, name: str = "tools") -> tuple[Tool, ...]:
     """The declared tools in their order, spelled as they came; None and an empty list mean none.
+
+    `name` is the field's, for errors.
 
     Raises:
         ConversationError: a declaration lacks a name or has a malformed schema.
@@ -103,12 +130,14 @@ def tools_from_openai(tools: Any) -> tuple[Tool, ...]:
     if tools is None:
         return ()
     if not _is_list(tools):
-        raise ShapeError("tools", "must be a list of tool objects", Where(field="tools"))
-    return tuple(_tool(index, tool) for index, tool in enumerate(tools))
+        raise ShapeError(name, "must be a list of tool objects", Where(field="tools"))
+    return tuple(_tool(name, index, tool) for index, tool in enumerate(tools))
 
 
-def tool_choice_from_openai(choice: Any, tools: Sequence[Tool]) -> ToolChoice | None:
-    """The choice as a value; None when the client left it out.
+def tool_choice_from_openai(
+    choice: Any, tools: Sequence[Tool], name: str = "tool_choice"
+) -> ToolChoice | None:
+    """The choice as a value; None when the client left it out. `name` is the field's, for errors.
 
     Raises:
         ConversationError: an unknown mode, a forced tool that is not declared, or a choice without tools.
@@ -118,22 +147,23 @@ def tool_choice_from_openai(choice: Any, tools: Sequence[Tool]) -> ToolChoice | 
     if isinstance(choice, str):
         if choice not in ("auto", "none", "required"):
             raise _choice_error(
+                name,
                 f"must be auto, none, required or an object that names a tool, not {choice!r}",
                 "unsupported_value",
             )
         parsed = ToolChoice(choice)  # type: ignore[arg-type]
     elif isinstance(choice, Mapping):
         inner = choice.get("function", choice)
-        name = inner.get("name") if isinstance(inner, Mapping) else None
-        if not isinstance(name, str) or not name:
-            raise _choice_error("must have the name of a tool as `function.name`")
-        if tools and name not in {tool.name for tool in tools}:
-            raise _choice_error(f"names {name!r}, which is not among `tools`")
-        parsed = ToolChoice("tool", name)
+        tool = inner.get("name") if isinstance(inner, Mapping) else None
+        if not isinstance(tool, str) or not tool:
+            raise _choice_error(name, "must have the name of a tool as `function.name`")
+        if tools and tool not in {declared.name for declared in tools}:
+            raise _choice_error(name, f"names {tool!r}, which is not among `tools`")
+        parsed = ToolChoice("tool", tool)
     else:
-        raise _choice_error("must be a string or an object")
+        raise _choice_error(name, "must be a string or an object")
     if parsed.mode != "none" and not tools:
-        raise _choice_error("requires `tools`")
+        raise _choice_error(name, "requires `tools`")
     return parsed
 
 
@@ -167,8 +197,8 @@ def _part_path(turn: Turn, index: int) -> str | None:
     return f"content.{sum(isinstance(other, Text | Media) for other in turn.parts[:index])}"
 
 
-def _choice_error(expected: str, kind: str = "invalid_value") -> ShapeError:
-    return ShapeError("tool_choice", expected, Where(field="tool_choice"), kind)
+def _choice_error(name: str, expected: str, kind: str = "invalid_value") -> ShapeError:
+    return ShapeError(name, expected, Where(field="tool_choice"), kind)
 
 
 def _is_list(value: Any) -> bool:
@@ -298,9 +328,16 @@ def _arguments(path: str, arguments: Any, where: Where) -> str:
     return arguments
 
 
-def _tool(index: int, tool: Any) -> Tool:
+def _wrapped(declaration: Any) -> Any:
+    """A bare function as a tool; anything else as it is."""
+    if not isinstance(declaration, Mapping) or "function" in declaration or "name" not in declaration:
+        return declaration
+    return {"type": "function", "function": {k: v for k, v in declaration.items() if k != "type"}}
+
+
+def _tool(name: str, index: int, tool: Any) -> Tool:
     def refuse(field: str | None, expected: str) -> ShapeError:
-        path = f"tools.{index}.{field}" if field else f"tools.{index}"
+        path = f"{name}.{index}.{field}" if field else f"{name}.{index}"
         return ShapeError(path, f"must be {expected}", Where(tool=index, field=field))
 
     if not isinstance(tool, Mapping):

@@ -43,7 +43,8 @@ MAX_LOGPROBS = 32
 """The largest number of alternatives that may be asked for at one position."""
 
 _SEED_BITS = (1 << 63) - 1
-_MAX_STOPS = 4
+_MAX_STOPS, _LONGEST_STOP = 4, 1024
+_TOKEN_IDS = list_of(integer(0, 2**31 - 1))
 _SAMPLING_FIELDS = frozenset(attribute.name for attribute in fields(Sampling))
 
 
@@ -65,7 +66,7 @@ class _SamplingField:
         return self._unoffered
 
     def _unoffered(self, name: str, value: Any) -> None:
-        if self.refusal is not None and value not in self.idle:
+        if self.refusal is not None and (isinstance(value, bool) or value not in self.idle):
             refused(name, "by this model's engine; leave it out", self.refusal)
 
 
@@ -87,11 +88,21 @@ def _seed(name: str, value: Any) -> int | None:
 
 
 def _stop(name: str, value: Any) -> tuple[str, ...]:
-    if isinstance(value, str) and value:
-        return (value,)
+    if isinstance(value, str):
+        return (_stop_sequence(name, value),)
     if not isinstance(value, list) or not 1 <= len(value) <= _MAX_STOPS:
         refuse(name, f"a non-empty string or an array of 1 to {_MAX_STOPS} of them")
-    return tuple(text(f"{name}.{index}", item) for index, item in enumerate(value))
+    return tuple(_stop_sequence(f"{name}.{index}", item) for index, item in enumerate(value))
+
+
+def _stop_sequence(name: str, value: Any) -> str:
+    if len(text(name, value)) > _LONGEST_STOP:
+        refuse(name, f"at most {_LONGEST_STOP} characters long")
+    return str(value)
+
+
+def _stop_token_ids(name: str, value: Any) -> tuple[int, ...]:
+    return () if value == [] else _TOKEN_IDS(name, value)
 
 
 def _modalities(name: str, value: Any) -> None:
@@ -147,7 +158,7 @@ def generation_options(body: Mapping[str, Any], offer: Offer, *, least_tokens: i
         "suffix": _no_suffix,
         "modalities": _modalities,
         "stop": _stop,
-        "stop_token_ids": list_of(integer(0, 2**31 - 1)),
+        "stop_token_ids": _stop_token_ids,
         "frequency_penalty": _PENALTY.offered("frequency_penalty", offer),
         "presence_penalty": _PENALTY.offered("presence_penalty", offer),
         "response_format": schema_of_format,
@@ -194,10 +205,13 @@ def delivery_options(body: Mapping[str, Any], offer: Offer) -> dict[str, Any]:
     }
 
 
-def most_logprobs(name: str, value: Any, offer: Offer) -> int:
+def most_logprobs(name: str, value: Any, offer: Offer, *, wanted: bool = True) -> int:
     """A number of alternatives a position, at most what the engine can read out.
+
+    Unless they are `wanted`, it need only be one that could be asked of some engine.
 
     Raises:
         ProtocolError: it is not an integer in range.
     """
-    return int(integer(0, min(MAX_LOGPROBS, offer.max_logprobs) or MAX_LOGPROBS)(name, value))
+    most = min(MAX_LOGPROBS, offer.max_logprobs) if wanted else 0
+    return int(integer(0, most or MAX_LOGPROBS)(name, value))

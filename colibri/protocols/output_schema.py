@@ -65,7 +65,7 @@ def check_content(content: str, schema: Mapping[str, Any]) -> None:
         ProtocolError: a 502 that says what does not fit.
     """
     try:
-        value = json.loads(content)
+        value = json.loads(content, parse_constant=_no_number)
     except (ValueError, RecursionError):
         raise _misfit("it is not JSON") from None
     reason = misfit(value, schema)
@@ -82,6 +82,10 @@ def misfit(value: Any, schema: Mapping[str, Any]) -> str | None:
     except UnicodeEncodeError:
         return "a string holds an unpaired surrogate"
     return None
+
+
+def _no_number(word: str) -> None:
+    raise ValueError(word)
 
 
 def _misfit(reason: str) -> ProtocolError:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, aclosing
 from functools import partial
 
 from aiohttp import web
-from attrs import Factory, define
+from attrs import Factory, define, evolve
 
 from colibri.events import Event
-from colibri.generation import Echoed, generate
+from colibri.generation import Echoed, Output, generate
 from colibri.pipeline import Said
 from colibri.protocols.base import (
     Chunk,
@@ -30,10 +31,12 @@ from colibri.server.jobs import Member, job_for
 from colibri.server.responses import json_response
 from colibri.server.sse import EventStream
 from colibri.strictness import form_fault
-from colibri_engine.api import Done, Progress
+from colibri_engine.api import Done, Job, Progress
+from colibri_engine.errors import JobError
 
 __all__ = ["answer"]
 
+_BREATH = 64
 _SESSION_HEADERS = ("x-session-id", "x-session-affinity", "x-claude-code-session-id")
 
 
@@ -81,7 +84,7 @@ class _Call:
             self.choice, said = choice, list[Event]()
             member = self.members[choice // request.choices]
             job = job_for(served, request, member, ticket.slot, choice % request.choices)
-            async with aclosing(generate(served.engine, job, member.stream(served, request))) as outputs:
+            async with aclosing(self._generated(job, member)) as outputs:
                 async for output in outputs:
                     if isinstance(output, Said):
                         yield reply.feed(output.events, output.tokens, choice)
@@ -97,6 +100,23 @@ class _Call:
                             self._check_form(member, said)
                     elif choice == 0:
                         yield reply.start()
+
+    async def _generated(self, job: Job, member: Member) -> AsyncGenerator[Output, None]:
+        """The reply to one job; a grammar that the engine cannot make of a schema is done without."""
+        engine, begun = self.app.served.engine, False
+        try:
+            stream = member.stream(self.app.served, self.request)
+            async with aclosing(generate(engine, job, stream)) as outputs:
+                async for output in outputs:
+                    begun = True
+                    yield output
+        except JobError:
+            if begun or job.grammar is None:
+                raise
+            stream = member.stream(self.app.served, self.request)
+            async with aclosing(generate(engine, evolve(job, grammar=None), stream)) as outputs:
+                async for output in outputs:
+                    yield output
 
     def _check_form(self, member: Member, said: list[Event]) -> None:
         tools = () if member.conversation is None else active_tools(member.conversation)
@@ -132,8 +152,11 @@ async def answer(app: App, exchange: Exchange, body: Body, protocol: WireProtoco
 async def _whole(call: _Call) -> web.StreamResponse:
     """The reply as one object; the slot is free again before it is written."""
     async with call.slot() as ticket, aclosing(call.chunks(ticket)) as chunks:
+        count = 0
         async for _ in chunks:
-            pass
+            count += 1
+            if count % _BREATH == 0:  # an engine that has everything ready must not hold up the others
+                await asyncio.sleep(0)
     whole = partial(json_response, call.reply.whole(call.usages))
     return await call.exchange.work(whole, large=call.request.logprobs is not None)
 

@@ -211,9 +211,9 @@ class MeasuredEngine(Scoring):
         for name in tokens:
             tokens[name] += getattr(done, name)
 
-    async def tokenize(self, text: str, *, special: bool = True) -> list[int]:
+    async def tokenize(self, text: str, trusted: Sequence[tuple[int, int]] | None = None) -> list[int]:
         """As the engine does."""
-        return await self._engine.tokenize(text, special=special)
+        return await self._engine.tokenize(text, trusted)
 
     async def detokenize(self, token_ids: Sequence[int]) -> bytes:
         """As the engine does."""

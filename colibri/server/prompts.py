@@ -35,10 +35,10 @@ async def tokenize(app: App, exchange: Exchange, body: Body) -> web.Response:
     """
     engine = _engine(app)
     read(body, {"add_special_tokens": boolean})
-    text = await _rendered(app, exchange, body) if "messages" in body else body.get("prompt")
-    if not isinstance(text, str):
+    member = await _rendered(app, exchange, body) if "messages" in body else Member(body.get("prompt", ""))
+    if not isinstance(member.text, str) or ("prompt" not in body and member.prompt is None):
         refuse("prompt", "a string; or send `messages`")
-    ids = await engine.tokenize(text)
+    ids = await engine.tokenize(member.text, member.trusted)
     context = engine.capabilities.context_length
     return json_response({"tokens": ids, "count": len(ids), "max_model_len": context})
 
@@ -78,13 +78,13 @@ async def apply_template(app: App, exchange: Exchange, body: Body) -> web.Respon
     Raises:
         ColibriError: the request cannot be rendered.
     """
-    return json_response({"prompt": await _rendered(app, exchange, body)})
+    return json_response({"prompt": (await _rendered(app, exchange, body)).text})
 
 
-async def _rendered(app: App, exchange: Exchange, body: Body) -> str:
-    def render() -> str:
+async def _rendered(app: App, exchange: Exchange, body: Body) -> Member:
+    def render() -> Member:
         (given,) = CHAT.parse(body, app.served.offer).prompts
-        return str(Member.of(app.served, given).text)
+        return Member.of(app.served, given)
 
     return await exchange.work(render)
 

@@ -8,12 +8,14 @@ from typing import Any
 from colibri.protocols.base import ProtocolError, Request, WireError, WireProtocol
 from colibri.protocols.openai_errors import envelope, explain
 from colibri.server.admission import QueueFull, QueueTimeout, SchedulerClosed
+from colibri.server.scheduler import Evicted
 
 __all__ = [
     "explained",
     "forbidden_host",
     "loading",
     "malformed_call",
+    "no_model",
     "no_route",
     "unknown_model",
     "wrapped",
@@ -34,6 +36,13 @@ _REFUSALS: Mapping[type[Exception], WireError] = {
         "The request waited too long for a free slot; try again shortly.",
         "rate_limit_error",
         code="queue_timeout",
+        headers=_RETRY,
+    ),
+    Evicted: WireError(
+        503,
+        "The server was shut down before the reply was done; send the request again.",
+        "server_error",
+        code="scheduler_closed",
         headers=_RETRY,
     ),
     SchedulerClosed: WireError(
@@ -76,8 +85,12 @@ def wrong_key() -> ProtocolError:
 
 def unknown_model(named: object, served: str) -> ProtocolError:
     """The body names another model than the served one."""
-    message = f"The model {str(named)[:200]!r} does not exist; this server serves {served!r}."
-    return ProtocolError(WireError(404, message, param="model", code="model_not_found"))
+    return ProtocolError(WireError(404, _other_model(named, served), param="model", code="model_not_found"))
+
+
+def no_model(named: str, served: str) -> ProtocolError:
+    """The path names another model than the served one."""
+    return ProtocolError(WireError(404, _other_model(named, served), code="not_found"))
 
 
 def no_route(method: str, path: str) -> ProtocolError:
@@ -95,3 +108,7 @@ def loading() -> ProtocolError:
     """The model is not there yet."""
     message = "The model is still loading; try again shortly."
     return ProtocolError(WireError(503, message, "server_error", code="model_loading", headers=_RETRY))
+
+
+def _other_model(named: object, served: str) -> str:
+    return f"The model {str(named)[:200]!r} does not exist; this server serves {served!r}."

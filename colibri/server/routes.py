@@ -62,7 +62,7 @@ async def model(app: App, exchange: Exchange, body: Body) -> web.Response:
     """
     name = unquote(exchange.request.raw_path.partition("?")[0].removeprefix(f"{_MODELS}/"))
     if name != app.served.id:
-        raise refusals.unknown_model(name, app.served.id)
+        raise refusals.no_model(name, app.served.id)
     return json_response(app.served.card())
 
 

@@ -224,8 +224,8 @@ class Engine(Protocol):
         """
         ...
 
-    async def tokenize(self, text: str, *, special: bool = True) -> list[int]:
-        """The token ids of `text`; special-token spellings are recognised if `special`."""
+    async def tokenize(self, text: str, trusted: Sequence[tuple[int, int]] | None = None) -> list[int]:
+        """The token ids of `text`; special-token spellings are recognised in spans `trusted`, see `Job`."""
         ...
 
     async def detokenize(self, token_ids: Sequence[int]) -> bytes:

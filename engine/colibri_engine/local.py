@@ -199,9 +199,9 @@ class LocalEngine(Scoring):
                     self._executor.cancel()
                 self._mail.put(None)
 
-    async def tokenize(self, text: str, *, special: bool = True) -> list[int]:
-        """The token ids of `text`; special-token spellings are recognised if `special`."""
-        return await asyncio.to_thread(self._tokenizer.encode, text, None if special else ())
+    async def tokenize(self, text: str, trusted: Sequence[tuple[int, int]] | None = None) -> list[int]:
+        """The token ids of `text`; special-token spellings are recognised in spans `trusted`, see `Job`."""
+        return await asyncio.to_thread(self._tokenizer.encode, text, trusted)
 
     async def detokenize(self, token_ids: Sequence[int]) -> bytes:
         """The bytes that these tokens stand for."""

@@ -151,14 +151,14 @@ class ProcessEngine(Scoring):
         finally:
             session.leave(id)
 
-    async def tokenize(self, text: str, *, special: bool = True) -> list[int]:
+    async def tokenize(self, text: str, trusted: Sequence[tuple[int, int]] | None = None) -> list[int]:
         """See `Engine.tokenize`.
 
         Raises:
             JobError: this engine's tokenizer is not known here.
         """
         tokenizer = await self._loaded_tokenizer()
-        return await asyncio.to_thread(tokenizer.encode, text, None if special else ())
+        return await asyncio.to_thread(tokenizer.encode, text, trusted)
 
     async def detokenize(self, token_ids: Sequence[int]) -> bytes:
         """See `Engine.detokenize`.

@@ -33,8 +33,8 @@ async def test_a_process_is_what_the_engine_in_this_process_is(tiny):
     there = await open_process(*tiny, context=64, slots=2)
     assert here.capabilities == there.capabilities
     text = f"ABC{CONTROL}"
-    for special in (True, False):
-        assert await here.tokenize(text, special=special) == await there.tokenize(text, special=special)
+    for trusted in (None, ()):
+        assert await here.tokenize(text, trusted) == await there.tokenize(text, trusted)
     assert await here.detokenize([1, 49]) == await there.detokenize([1, 49])
     replies = [await collect(engine, Job(text, 5, sampling=GREEDY)) for engine in (here, there)]
     pieces = [[event for event in events if isinstance(event, Piece)] for events in replies]

@@ -31,6 +31,19 @@ def is_prefix(call: BrokenCall, meant: dict[str, Any]) -> bool:
     return call.name == meant["name"] and (whole.startswith(given) or spaceless.startswith(given))
 
 
+@pytest.mark.parametrize("name", ["glm47", "qwen3_xml", "mimo_v2", "deepseek_v4"])
+def test_the_end_of_reasoning_is_no_content_behind_a_call_that_ended_it(name: str) -> None:
+    case = next(
+        case
+        for case in cases()
+        if case["family"] == name and case["kind"] == "single_call" and "</think>" in case["raw"]
+    )
+    raw = case["raw"].replace("</think>", "", 1) + "</think>Done."
+    reply = fold(read_case({**case, "raw": raw}))
+    assert [call.name for call in reply.tool_calls] == [call["name"] for call in case["expect"]["tool_calls"]]
+    assert reply.content.strip() == "Done."
+
+
 @each_case
 def test_meaning(case: Case) -> None:
     expected = case["expect"]

@@ -16,8 +16,11 @@ DATA = Path(__file__).parents[1] / "data" / "client_requests"
 RECORDED = sorted(path.relative_to(DATA).as_posix() for path in DATA.glob("*/*.json"))
 OFFER = Offer(
     "colibri-stub",
-    sampling=frozenset({"temperature", "top_p"}),
+    sampling=frozenset(
+        {"temperature", "top_p", "logit_bias", "presence_penalty", "frequency_penalty", "seed"}
+    ),
     max_choices=2,
+    slots=2,
     max_logprobs=32,
     echo=True,
     token_ids=True,

@@ -453,7 +453,10 @@ def test_chat_logprobs_are_a_gate_and_a_number() -> None:
     assert chat(logprobs=False).logprobs is None
     assert chat(logprobs=True).logprobs == 0
     assert chat(logprobs=True, top_logprobs=32, stream=True).logprobs == 32
-    assert refusal(chat, evolve(FULL, max_logprobs=5), top_logprobs=6).param == "top_logprobs"
+    assert chat(evolve(FULL, max_logprobs=5), top_logprobs=32).logprobs is None
+    assert refusal(chat, evolve(FULL, max_logprobs=5), top_logprobs=33).param == "top_logprobs"
+    few = evolve(FULL, max_logprobs=5)
+    assert refusal(chat, few, logprobs=True, top_logprobs=6).param == "top_logprobs"
     assert refusal(chat, FULL, echo=True, logprobs=True).param == "echo"
 
 

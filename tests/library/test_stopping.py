@@ -83,3 +83,23 @@ def test_strict_stops_cut_where_str_find_says(text: str, stops: list[str]) -> No
     assert kept == (text[: min(places)] if places else text)
     assert (stopped is not None) == bool(places)
     assert not places or at == min(places)
+
+
+@given(st.data())
+def test_long_stops_hold_what_may_become_one(data: st.DataObject) -> None:
+    """Past the depth at which the search changes its form, with stops that share their beginnings."""
+    shared = "ab" * data.draw(st.integers(0, 120))
+    stops = [shared + "c" * data.draw(st.integers(1, 200)) + end for end in "xyz"]
+    near = data.draw(st.sampled_from(stops))
+    text = "ab" + near[: data.draw(st.integers(0, len(near)))] + data.draw(st.sampled_from(["", "q", near]))
+    at = min((found for stop in stops if (found := text.find(stop)) >= 0), default=-1)
+    size = data.draw(st.integers(1, 70))
+    pieces = [text[start : start + size] for start in range(0, len(text), size)]
+    kept, stopped, _ = passed(pieces, stops)
+    assert kept == (text if at < 0 else text[:at])
+    assert (stopped is None) == (at < 0)
+
+
+def test_the_longest_stop_that_a_request_may_name() -> None:
+    stops = ["é<" * 512, "y" * 1024, "y" * 1023 + "z", "x"]
+    assert passed(["..", stops[2], ".."], stops)[:2] == ("..", stops[2])

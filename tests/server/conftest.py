@@ -64,7 +64,7 @@ class Live:
 @asynccontextmanager
 async def running(engine=None, *, family_name="qwen36", keepalive=10.0, loaded=True, token_ids=None, **flags):
     engine = engine or ScriptedEngine()
-    app = App(load_settings(flags={"access_log": False, **flags}), ROUTES, keepalive)
+    app = App(load_settings(flags={"access_log": False, "model_id": family_name, **flags}), ROUTES, keepalive)
     if loaded:
         app.serve(Served(family(family_name), engine, app.settings, token_ids or {}))
     server = await asyncio.get_running_loop().create_server(app.http, "127.0.0.1", 0)

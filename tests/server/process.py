@@ -28,7 +28,7 @@ def main():
         await asyncio.sleep(told["load"])
         return ScriptedEngine(lambda job: steps)
 
-    settings = load_settings(flags={"port": 0, **told["flags"]})
+    settings = load_settings(flags={"port": 0, "model_id": "qwen36", **told["flags"]})
     run_server(settings, family("qwen36"), load, lambda url: print(url, flush=True))
 
 

@@ -101,7 +101,7 @@ class ScriptedEngine:
             yield data if isinstance(data, Piece) else Piece(data)
         yield Done(reason, used, made, self.cached)
 
-    async def tokenize(self, text: str, *, special: bool = True) -> list[int]:
+    async def tokenize(self, text: str, trusted: Sequence[tuple[int, int]] | None = None) -> list[int]:
         return list(text.encode())
 
     async def detokenize(self, token_ids: Sequence[int]) -> bytes:

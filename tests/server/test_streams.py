@@ -289,6 +289,16 @@ async def test_a_reader_that_takes_nothing_is_cut_off(serve):
         writer.close()
 
 
+async def test_the_end_of_the_server_does_not_wait_for_a_reader_that_takes_nothing(serve):
+    engine = ScriptedEngine(say(*["x" * 1000] * 20_000))
+    async with serve(engine) as live:
+        _, writer = await connect(live, stream=True, max_tokens=90_000)
+        await eventually(lambda: any(each.writing_paused for each in live.app.http.connections))
+        await asyncio.wait_for(live.app.shutdown(0.1), 10)
+        assert (engine.cancelled, live.app.scheduler.counters().active) == (1, 0)
+        writer.close()
+
+
 async def test_a_slow_reader_gets_everything(serve):
     engine = ScriptedEngine(say(*["x" * 1000] * 2000))
     async with serve(engine) as live:
