@@ -185,7 +185,7 @@ class App:
             raise refusals.unknown_model(body["model"], served)
 
     async def shutdown(self, limit: float) -> None:
-        """Admit nobody, give who is being served `limit` seconds, then end every connection."""
+        """Admit nobody, give who is being served `limit` seconds, tell the others, end every connection."""
         self.scheduler.close()
         self.http.pre_shutdown()
         try:
@@ -193,4 +193,5 @@ class App:
                 await self.scheduler.idle()
         except TimeoutError:
             _LOG.warning("requests that still run after %g seconds are cancelled", limit)
+            self.scheduler.evict()
         await self.http.shutdown(_SHUTDOWN_SECONDS)

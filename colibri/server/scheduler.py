@@ -20,7 +20,11 @@ from colibri.server.admission import (
     Ticket,
 )
 
-__all__ = ["Affinity", "Scheduler"]
+__all__ = ["Affinity", "Evicted", "Scheduler"]
+
+
+class Evicted(SchedulerClosed):
+    """The server ended before the holder of a slot was done."""
 
 
 class Scheduler:
@@ -44,6 +48,8 @@ class Scheduler:
         self._timer: asyncio.TimerHandle | None = None
         self._idle = asyncio.Event()
         self._idle.set()
+        self._end: float | None = None
+        self._limits: set[asyncio.Timeout] = set()
 
     @asynccontextmanager
     async def slot(self, wanted: int | None = None, choose: Choose = min) -> AsyncGenerator[Ticket, None]:
@@ -52,7 +58,7 @@ class Scheduler:
         Raises:
             QueueFull: too many wait already.
             QueueTimeout: no slot came in time.
-            SchedulerClosed: the server is ending.
+            SchedulerClosed: the server is ending; Evicted if the body was under way.
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
@@ -64,7 +70,8 @@ class Scheduler:
             self._settle()
             await future
             self._waited(ticket.waited)
-            yield ticket
+            async with self._until_evicted():
+                yield ticket
             outcome = "completed"
         except (asyncio.CancelledError, GeneratorExit, ClientGone):
             outcome = "cancelled"
@@ -76,6 +83,20 @@ class Scheduler:
             self._settle()
             if not self._core.counters().active:
                 self._idle.set()
+
+    @asynccontextmanager
+    async def _until_evicted(self) -> AsyncGenerator[None, None]:
+        limit = asyncio.timeout_at(self._end)
+        try:
+            async with limit:
+                self._limits.add(limit)
+                yield
+        except TimeoutError:
+            if limit.expired():
+                raise Evicted from None
+            raise
+        finally:
+            self._limits.discard(limit)
 
     def _settle(self) -> None:
         loop = asyncio.get_running_loop()
@@ -96,6 +117,13 @@ class Scheduler:
         """Turn the waiters away and admit nobody any more; who holds a slot keeps it."""
         self._core.close()
         self._settle()
+
+    def evict(self) -> None:
+        """Break off the bodies of all who hold a slot, with `Evicted`, as soon as they wait for something."""
+        self._end = asyncio.get_running_loop().time()
+        limits, self._limits = self._limits, set()
+        for limit in limits:
+            limit.reschedule(self._end)
 
     async def idle(self) -> None:
         """Return once no slot is held."""

@@ -88,14 +88,25 @@ async def test_sigterm_finishes_what_runs_and_admits_nothing(launch):
     assert all("hi" not in line.values() for line in lines)
 
 
-async def test_the_drain_limit_cancels_what_does_not_end(launch):
-    process = await launch(words=["x"] * 1000, pause=0.05, flags={"drain_limit": 0.2})
+async def test_the_drain_limit_ends_what_runs_and_says_so(launch):
+    process = await launch(words=["x"] * 1000, pause=0.05, flags={"drain_limit": 0.2, "kv_slots": 2})
     url = await url_of(process)
-    stream = {**BODY, "stream": True}
-    async with aiohttp.ClientSession(url) as http, http.post("/v1/chat/completions", json=stream) as answer:
-        await answer.content.readline()
-        process.terminate()
-        assert await asyncio.wait_for(process.wait(), 10) == 0
+    async with aiohttp.ClientSession(url) as http:
+        whole = asyncio.create_task(http.post("/v1/chat/completions", json=BODY))
+        async with http.post("/v1/chat/completions", json={**BODY, "stream": True}) as answer:
+            await scheduler_shows(http, active=2)
+            process.terminate()
+            *frames, last, end = (await answer.text()).split("\n\n")
+        assert all("content" in frame for frame in frames)
+        assert end == ""
+        async with await whole as answer:
+            assert (answer.status, "Retry-After" in answer.headers) == (503, True)
+            told = await answer.json()
+        assert json.loads(last.removeprefix("data: ")) == told
+        assert told["error"]["code"] == "scheduler_closed"
+        assert "shut down" in told["error"]["message"]
+    assert await asyncio.wait_for(process.wait(), 10) == 0
+    assert "Traceback" not in (await process.stderr.read()).decode()
 
 
 async def test_a_second_signal_ends_at_once(launch):

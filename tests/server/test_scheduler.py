@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from colibri.server.admission import QueueFull, QueueTimeout, SchedulerClosed
-from colibri.server.scheduler import Affinity, Scheduler
+from colibri.server.scheduler import Affinity, Evicted, Scheduler
 
 
 async def hold(scheduler, entered, leave, **wishes):
@@ -109,6 +109,21 @@ async def test_closing_turns_waiters_away_and_waits_for_the_rest():
     assert not idle.done()
     leave.set()
     await asyncio.gather(first, idle)
+
+
+async def test_eviction_breaks_off_who_holds_a_slot_now_or_a_moment_later():
+    scheduler, never = Scheduler(2, 8, 60), asyncio.Event()
+    early = asyncio.create_task(hold(scheduler, [], never))
+    await settled()
+    late = asyncio.create_task(hold(scheduler, [], never))
+    await asyncio.sleep(0)
+    scheduler.close()
+    scheduler.evict()
+    scheduler.evict()
+    told = await asyncio.gather(early, late, return_exceptions=True)
+    assert [type(each) for each in told] == [Evicted, Evicted]
+    await scheduler.idle()
+    assert scheduler.counters().failed == 2
 
 
 def test_preference_is_own_slot_then_longest_prefix_then_smallest():
