@@ -7,7 +7,8 @@ both come from a stranger.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
 import jsonschema_rs
@@ -19,24 +20,51 @@ __all__ = ["check_content", "compile_schema", "misfit", "schema_of_format"]
 
 _BACKTRACK_LIMIT = 100_000
 
+# Compiling holds up every other request, and takes about 20 ms for this much.
+_LONGEST_SCHEMA, _LONGEST_PATTERNS = 128 * 1024, 8 * 1024
+
 
 def compile_schema(name: str, schema: Mapping[str, Any]) -> jsonschema_rs.Validator:
     """A validator for the schema in the request field `name`.
 
     Raises:
-        ProtocolError: the schema is malformed, or refers to something outside itself.
+        ProtocolError: the schema is malformed, too large, or refers to something outside itself.
     """
+    text = json.dumps(schema)
+    if len(text) > _LONGEST_SCHEMA:
+        refuse(name, f"at most {_LONGEST_SCHEMA} bytes of JSON")
+    if sum(map(len, _patterns(schema))) > _LONGEST_PATTERNS:
+        refuse(name, f"a schema with at most {_LONGEST_PATTERNS} characters of regular expressions")
     try:
-        return jsonschema_rs.validator_for(
-            dict(schema),
-            offline=True,
-            pattern_options=jsonschema_rs.FancyRegexOptions(backtrack_limit=_BACKTRACK_LIMIT),
-        )
+        return _compiled(text)
     except ValueError as error:
         reason = getattr(error, "message", None) or str(error)
         raise ProtocolError.bad(
             f"`{name}` is not a usable JSON schema: {reason.splitlines()[0]}", name
         ) from None
+
+
+@lru_cache(maxsize=32)
+def _compiled(text: str) -> jsonschema_rs.Validator:
+    return jsonschema_rs.validator_for(
+        json.loads(text),
+        offline=True,
+        pattern_options=jsonschema_rs.FancyRegexOptions(backtrack_limit=_BACKTRACK_LIMIT),
+    )
+
+
+def _patterns(schema: Any) -> Iterator[str]:
+    """The regular expressions anywhere in a schema."""
+    todo = [schema]
+    for node in todo:
+        if isinstance(node, Mapping):
+            todo += node.values()
+            if isinstance(node.get("pattern"), str):
+                yield node["pattern"]
+            if isinstance(node.get("patternProperties"), Mapping):
+                yield from node["patternProperties"]
+        elif isinstance(node, list):
+            todo += node
 
 
 def schema_of_format(name: str, value: Any) -> Mapping[str, Any] | None:

@@ -115,6 +115,19 @@ SHARED_REFUSALS = [
         "response_format.json_schema.schema",
         "invalid_value",
     ),
+    *(
+        (
+            "response_format",
+            {"type": "json_schema", "json_schema": {"schema": large}},
+            "response_format.json_schema.schema",
+            "invalid_value",
+        )
+        for large in (
+            {"enum": ["x" * 131_072]},
+            {"properties": {"a": {"pattern": "a" * 8_193}}},
+            {"allOf": [{"patternProperties": {"a" * 4_097: {}, "b" * 4_096: {}}}]},
+        )
+    ),
     (
         "response_format",
         {"type": "json_schema", "json_schema": {"schema": {"$ref": "http://127.0.0.1:9/x"}}},
