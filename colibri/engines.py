@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from colibri_engine.spec import ArchSpec
     from colibri_engine.tokenizer import Tokenizer
 
-__all__ = ["open_command", "open_engine", "open_process"]
+__all__ = ["network_of", "open_command", "open_engine", "open_process"]
 
 
 def open_engine(
@@ -74,7 +74,7 @@ async def open_process(
     """
     from colibri_engine.process import ProcessEngine, ProcessSettings, worker_command
 
-    network = await asyncio.to_thread(_network_of, path, family)
+    network = await asyncio.to_thread(network_of, path, family, context=context)
     command = worker_command(
         path, network, context=context, threads=threads, slots=slots, kv_folder=kv_folder
     )
@@ -125,11 +125,23 @@ def _network(checkpoint: Checkpoint, family: Family | None) -> ArchSpec:
     return network
 
 
-def _network_of(path: str | os.PathLike[str], family: Family | None) -> ArchSpec:
+def network_of(
+    path: str | os.PathLike[str], family: Family | None = None, *, context: int | None = None
+) -> ArchSpec:
+    """What the engine executes for a checkpoint, none of whose weights are read; see `open_engine`.
+
+    Raises:
+        CheckpointUnknown: no installed family knows the checkpoint, or the family brings no network.
+        colibri_engine.errors.EngineError: the checkpoint is damaged, or its network is not made for so many
+            positions.
+    """
     from colibri_engine.checkpoint import open_checkpoint
+    from colibri_engine.limits import check_context
 
     with open_checkpoint(path) as checkpoint:
-        return _network(checkpoint, family)
+        network = _network(checkpoint, family)
+    check_context(context, network)
+    return network
 
 
 def _tokenizer_of(path: str | os.PathLike[str]) -> Tokenizer:

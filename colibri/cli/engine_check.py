@@ -39,7 +39,10 @@ def command(ctx: click.Context, words: Sequence[str], slots: int, timeout: float
     CMD is the program with its arguments; it is run as the server would run it. The exit code is 1 if it
     fails a check.
     """
-    argv = shlex.split(words[0]) if len(words) == 1 else list(words)
+    try:
+        argv = shlex.split(words[0]) if len(words) == 1 else list(words)
+    except ValueError:
+        raise click.BadParameter(f"{words[0]!r} has a quote that is not closed", param_hint="CMD") from None
     results = asyncio.run(_run(argv, slots, timeout, quiet=as_json))
     if as_json:
         write_json([attrs.asdict(result) for result in results])

@@ -7,18 +7,19 @@ import json
 import logging
 import os
 import shlex
+import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from colibri.cli.common import disable_plugin, find_checkpoint, load_registry, model_on_disk
-from colibri.engines import open_command, open_engine, open_process
+from colibri.engines import network_of, open_command, open_engine, open_process
 from colibri.family import Family
-from colibri.server.run import run_server
-from colibri.server.security import Keys, check_bind
+from colibri.server.run import listen, run_server
 from colibri.server.settings import SETTINGS, Setting, Settings, SettingsError, load_settings
 from colibri_engine.api import Engine
 
@@ -63,10 +64,9 @@ def command(ctx: click.Context, /, config: str | None, check_config: bool, **fla
         _check(ctx, settings)
         return
     path, family = _model(ctx, settings)
+    open_it = _opener(settings, path, family)
     logging.basicConfig(format="%(message)s")
-    run_server(
-        settings, family, lambda: _open(settings, path, family), lambda url: _announce(settings, family, url)
-    )
+    run_server(settings, family, open_it, lambda url: _announce(settings, family, url))
 
 
 def _model(ctx: click.Context, settings: Settings) -> tuple[Path | None, Family]:
@@ -78,32 +78,40 @@ def _model(ctx: click.Context, settings: Settings) -> tuple[Path | None, Family]
     return None, load_registry(ctx)[settings.family]
 
 
-async def _open(settings: Settings, path: Path | None, family: Family) -> Engine:
-    """The engine that the settings ask for."""
+def _opener(settings: Settings, path: Path | None, family: Family) -> Callable[[], Awaitable[Engine]]:
+    """What opens the engine that the settings ask for, as far as can be told before.
+
+    Raises:
+        ColibriError, EngineError: it cannot be opened.
+    """
     shape: dict[str, Any] = {"context": settings.context, "slots": settings.kv_slots}
+    ending = {"drain_seconds": settings.engine_drain}
     if settings.engine_cmd is not None:
         argv = shlex.split(settings.engine_cmd)
-        return await open_command(argv, checkpoint=path, drain_seconds=settings.engine_drain, **shape)
+        if shutil.which(argv[0]) is None:
+            raise SettingsError(f"`engine_cmd`: there is no program {argv[0]}; name one that can be run")
+        return partial(open_command, argv, checkpoint=path, **shape, **ending)
     assert path is not None
+    network_of(path, family, context=settings.context)
     shape |= {"threads": settings.threads, "kv_folder": settings.kv_folder}
     if settings.engine == "local":
-        return await asyncio.to_thread(open_engine, path, family, **shape)
-    return await open_process(path, family, drain_seconds=settings.engine_drain, **shape)
+        return lambda: asyncio.to_thread(open_engine, path, family, **shape)
+    return partial(open_process, path, family, **shape, **ending)
 
 
 def _check(ctx: click.Context, settings: Settings) -> None:
-    """Check what can be checked without loading the model, and write what differs from the defaults.
+    """Do what is done before a model is loaded, and write the settings that differ from the defaults.
+
+    A model that was not fetched yet is not fetched.
 
     Raises:
-        ColibriError: the server would refuse to start.
+        ColibriError, EngineError: the server would refuse to start.
     """
-    check_bind(settings, Keys.load(settings))
-    registry = load_registry(ctx)
-    path = model_on_disk(settings.model)
-    if settings.family is not None:
-        registry[settings.family]
-    elif path is not None:
-        registry.identify(path)
+    if (settings.engine_cmd and not settings.model) or model_on_disk(settings.model) is not None:
+        _opener(settings, *_model(ctx, settings))
+    elif settings.family is not None:
+        load_registry(ctx)[settings.family]
+    listen(settings).close()
     for row in SETTINGS:
         value = getattr(settings, row.name)
         if row.secret and value:

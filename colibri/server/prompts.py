@@ -19,6 +19,7 @@ from colibri.server.exchange import Exchange
 from colibri.server.jobs import Member
 from colibri.server.responses import json_response
 from colibri_engine.api import Engine
+from colibri_engine.errors import JobError
 
 __all__ = ["apply_template", "detokenize", "tokenize", "tokenizer_info"]
 
@@ -54,7 +55,11 @@ async def detokenize(app: App, exchange: Exchange, body: Body) -> web.Response:
     engine = _engine(app)
     given = body.get("tokens")
     ids: Sequence[int] = () if given == [] else _TOKEN_IDS("tokens", given)
-    return json_response({"prompt": (await engine.detokenize(ids)).decode("utf-8", "replace")})
+    try:
+        text = await engine.detokenize(ids)
+    except JobError as error:
+        raise ProtocolError.bad(error.message, "tokens") from None
+    return json_response({"prompt": text.decode("utf-8", "replace")})
 
 
 async def tokenizer_info(app: App, exchange: Exchange, body: Body) -> web.Response:

@@ -19,13 +19,13 @@ from colibri.server.app import App
 from colibri.server.jobs import warm
 from colibri.server.pidfile import Running, record
 from colibri.server.routes import ROUTES
-from colibri.server.security import check_bind
+from colibri.server.security import Keys, check_bind
 from colibri.server.served import Served, special_ids
 from colibri.server.settings import Settings, SettingsError
 from colibri_engine.api import Engine
 from colibri_engine.child import kill_children
 
-__all__ = ["bind", "run_server"]
+__all__ = ["bind", "listen", "run_server"]
 
 _BACKLOG = 1024
 _DONOR = "glm52"
@@ -51,6 +51,17 @@ def run_server(
     asyncio.run(_run(settings, family, open_engine, ready))
 
 
+def listen(settings: Settings) -> socket.socket:
+    """The listening socket, if the server may be reached by those who can reach it.
+
+    Raises:
+        SettingsError: the address cannot be listened on or is public without a key, or there are no keys
+            where the settings say.
+    """
+    check_bind(settings, Keys.load(settings))
+    return bind(settings)
+
+
 def bind(settings: Settings) -> socket.socket:
     """The listening socket of the settings' host and port.
 
@@ -60,8 +71,9 @@ def bind(settings: Settings) -> socket.socket:
     host, port = settings.host, settings.port
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    except OSError as error:
-        raise SettingsError(f"`host` {host} is no address of this machine ({error.strerror})") from None
+    except (OSError, UnicodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "no host name is like this"
+        raise SettingsError(f"`host` {host} is no address of this machine ({reason})") from None
     listener = socket.socket(family, kind, protocol)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -81,9 +93,8 @@ async def _run(
     open_engine: Callable[[], Awaitable[Engine]],
     ready: Callable[[str], None],
 ) -> None:
+    listener = listen(settings)
     app = App(settings, ROUTES)
-    check_bind(settings, app.keys)
-    listener = bind(settings)
     port = listener.getsockname()[1]
     loop = asyncio.get_running_loop()
     ending = asyncio.Event()

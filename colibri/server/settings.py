@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
+import shlex
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -44,7 +46,8 @@ class Setting:
 
     `flag` is the command line's spelling, `variable` the environment's, `name` the TOML key. Numbers lie
     in [minimum, maximum]; `positive` excludes zero. `separator` splits a list in the environment; without
-    one the variable holds a single item. `secret` values are never shown.
+    one the variable holds a single item. `secret` values are never shown. `form` tells whether a text, or an
+    item of a list, is what `words` calls it.
     """
 
     flag: str
@@ -59,6 +62,8 @@ class Setting:
     choices: tuple[str, ...] = ()
     separator: str | None = None
     secret: bool = False
+    form: Callable[[str], bool] = lambda text: True
+    words: str = ""
 
     def read(self, text: str, source: str) -> Any:
         """The value that an environment variable spells.
@@ -92,16 +97,19 @@ class Setting:
 
     def _fits(self, value: Any) -> bool:
         if self.kind == "list":
-            return isinstance(value, list | tuple) and all(isinstance(item, str) and item for item in value)
+            return isinstance(value, list | tuple) and all(self._is_text(item) for item in value)
         if self.kind == "switch":
             return isinstance(value, bool)
         if self.kind == "text":
-            return isinstance(value, str) and value != "" and (not self.choices or value in self.choices)
+            return self._is_text(value) and (not self.choices or value in self.choices)
         if isinstance(value, bool) or not isinstance(value, int if self.kind == "integer" else int | float):
             return False
         low = -math.inf if self.minimum is None else self.minimum
         high = math.inf if self.maximum is None else self.maximum
         return math.isfinite(value) and low <= value <= high and not (self.positive and value <= 0)
+
+    def _is_text(self, value: Any) -> bool:
+        return isinstance(value, str) and value != "" and "\0" not in value and self.form(value)
 
     def _error(self, value: Any, source: str) -> SettingsError:
         shown = "the value given" if self.secret else repr(value)
@@ -112,7 +120,7 @@ class Setting:
         """What a value must be, in words."""
         if self.choices:
             return "one of " + ", ".join(self.choices)
-        words = _EXPECTED[self.kind]
+        words = self.words or _EXPECTED[self.kind]
         if self.positive:
             words += " above 0"
         if self.minimum is not None:
@@ -120,6 +128,17 @@ class Setting:
         if self.maximum is not None:
             words += f" to {self.maximum:g}" if self.minimum is not None else f", at most {self.maximum:g}"
         return words
+
+
+def _is_command(text: str) -> bool:
+    try:
+        return bool(shlex.split(text))
+    except ValueError:
+        return False
+
+
+def _is_host_name(text: str) -> bool:
+    return re.fullmatch(r"[^\s/*@?#]+", text) is not None
 
 
 def _row(default: Any, flag: str, variable: str, help: str, **rules: Any) -> Any:
@@ -151,6 +170,8 @@ class Settings:
         "--engine-cmd",
         "COLIBRI_ENGINE_CMD",
         "command of another engine that speaks the serve line protocol",
+        form=_is_command,
+        words="a command with its arguments, every quote closed",
     )
     engine_drain: float = _row(
         30.0,
@@ -226,6 +247,8 @@ class Settings:
         "host name that requests may name beside loopback ones; may be repeated",
         kind="list",
         separator=",",
+        form=_is_host_name,
+        words="a list of host names, each in full since there are no wildcards",
     )
     cors_origin: tuple[str, ...] = _row(
         (),
@@ -396,9 +419,20 @@ def _known(rows: Mapping[str, Setting], key: str, source: str) -> Setting:
     row = rows.get(key)
     if row is not None:
         return row
-    near = difflib.get_close_matches(key, rows, 1)
-    hint = f"did you mean `{near[0]}`?" if near else f"known are {', '.join(rows)}"
+    spelled = {spelling: row for row in rows.values() for spelling in _spellings(row)}
+    near = difflib.get_close_matches(_plain(key), spelled, 1)
+    hint = f"did you mean `{spelled[near[0]].name}`?" if near else f"known are {', '.join(rows)}"
     raise SettingsError(f"{source}: `{key}` is not a setting; {hint}")
+
+
+def _spellings(row: Setting) -> Iterable[str]:
+    """What the setting is called in any place, in the form of TOML keys."""
+    variable = _plain(row.variable)
+    return _plain(row.name), variable, variable.partition("_")[2], *map(_plain, row.flag.split("/"))
+
+
+def _plain(name: str) -> str:
+    return name.strip("-").replace("-", "_").lower()
 
 
 def _read_file(path: Path) -> dict[str, Any]:

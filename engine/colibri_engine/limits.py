@@ -1,4 +1,4 @@
-"""What a job may ask of an engine with given capabilities."""
+"""What an engine may ask of a network, and a job of an engine with given capabilities."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import math
 from typing import Final
 
 from .api import Capabilities, Job
-from .errors import JobError
+from .errors import JobError, SpecError
+from .spec import ArchSpec
 
-__all__ = ["SAMPLING_RANGES", "check_job"]
+__all__ = ["SAMPLING_RANGES", "check_context", "check_job"]
 
 SAMPLING_RANGES: Final = {
     "temperature": (0.0, math.inf),
@@ -23,6 +24,16 @@ SAMPLING_RANGES: Final = {
 """The least and greatest value of each number in SamplingParams; infinity itself is out of range."""
 
 _POSITIVE: Final = ("top_p", "typical_p", "repetition_penalty")
+
+
+def check_context(context: int | None, spec: ArchSpec) -> None:
+    """Refuse more positions in a slot than the network was made for; None is as many.
+
+    Raises:
+        SpecError: naming what is possible.
+    """
+    if context is not None and not 0 < context <= spec.context:
+        raise SpecError(f"context is {context}; this network was made for 1 to {spec.context} positions")
 
 
 def check_job(job: Job, capabilities: Capabilities, vocab: int) -> None:

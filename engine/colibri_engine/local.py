@@ -28,7 +28,7 @@ from .batch import MAX_ROWS, MAX_WANTED
 from .checkpoint import Checkpoint, open_checkpoint
 from .constraint import Grammars, available
 from .errors import ContextLengthExceeded, EngineError, EngineFailed, JobError, SpecError
-from .limits import SAMPLING_RANGES, check_job
+from .limits import SAMPLING_RANGES, check_context, check_job
 from .persistence import SlotFiles
 from .scheduler import Scheduler, Ticket
 from .scoring import Scoring
@@ -79,8 +79,7 @@ def open_local(
                 pins=pins,
                 kv_folder=kv_folder,
             )
-    if context is not None and not 0 < context <= spec.context:
-        raise SpecError(f"context is {context}; this network was made for 1 to {spec.context} positions")
+    check_context(context, spec)
     if not 0 < slots <= MAX_SLOTS:
         raise SpecError(f"slots is {slots}; 1 to {MAX_SLOTS} are possible")
     pins = _pins(pins)

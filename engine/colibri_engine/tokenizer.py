@@ -148,8 +148,16 @@ class Tokenizer:
         return self.token_bytes(token_id).decode(errors="replace")
 
     def decode(self, token_ids: Iterable[int]) -> bytes:
-        """The bytes that these tokens stand for."""
-        return b"".join(map(self.token_bytes, token_ids))
+        """The bytes that these tokens stand for.
+
+        Raises:
+            JobError: an id is none of the vocabulary.
+        """
+        ids = list(token_ids)
+        for token in ids:
+            if not 0 <= token < self.size:
+                raise JobError(f"tokens: {token} is no token; the vocabulary has those below {self.size}")
+        return b"".join(map(self.token_bytes, ids))
 
     def is_control(self, token_id: int) -> bool:
         """Whether this is a control token, which no ordinary text encodes to."""

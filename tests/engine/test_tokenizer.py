@@ -140,6 +140,9 @@ def test_token_bytes_are_exact(smollm2):
     ids = smollm2.encode("🙂")
     assert len(ids) > 1
     assert smollm2.decode(ids) == "🙂".encode()
+    for unknown in (-1, smollm2.size):
+        with pytest.raises(JobError, match="is no token"):
+            smollm2.decode([unknown])
     assert any("\ufffd" in smollm2.text(id) for id in ids)
     assert smollm2.token_bytes(10**9) == b""
 

@@ -18,7 +18,7 @@ from colibri_engine.api import (
     Piece,
     Progress,
 )
-from colibri_engine.errors import ContextLengthExceeded
+from colibri_engine.errors import ContextLengthExceeded, JobError
 
 Step = str | bytes | Piece | Progress | Echo | Exception | asyncio.Event | float
 Script = Callable[[Job], Iterable[Step]]
@@ -43,6 +43,7 @@ class ScriptedEngine:
     script: Script = echo_words
     capabilities: Capabilities = Factory(lambda: Capabilities(context_length=100_000, tokenize=True))
     jobs: list[Job] = Factory(list)
+    tokenized: list[tuple[str, Any]] = Factory(list)
     running: int = 0
     most_running: int = 0
     finished: int = 0
@@ -102,9 +103,12 @@ class ScriptedEngine:
         yield Done(reason, used, made, self.cached)
 
     async def tokenize(self, text: str, trusted: Sequence[tuple[int, int]] | None = None) -> list[int]:
+        self.tokenized.append((text, trusted))
         return list(text.encode())
 
     async def detokenize(self, token_ids: Sequence[int]) -> bytes:
+        if any(token > 255 for token in token_ids):
+            raise JobError("tokens: an id is no token")
         return bytes(token_ids)
 
     async def stats(self) -> Mapping[str, Any]:

@@ -54,6 +54,7 @@ async def test_tokenizer_info(serve):
         ("/detokenize", {}, "tokens"),
         ("/detokenize", {"tokens": ["a"]}, "tokens.0"),
         ("/detokenize", {"tokens": [-1]}, "tokens.0"),
+        ("/detokenize", {"tokens": [300]}, "tokens"),
         ("/detokenize", {"tokens": [10**30]}, "tokens.0"),
         ("/apply-template", {}, "messages"),
         ("/apply-template", {"messages": []}, "messages"),
@@ -63,6 +64,17 @@ async def test_malformed(serve, path, body, param):
     async with serve() as live:
         status, answer, _ = await live.json("POST", path, json=body)
     assert (status, answer["error"]["param"]) == (400, param)
+
+
+async def test_a_conversation_has_the_tokens_that_chat_reads(serve):
+    """Where client text spells a control token, it is text here too."""
+    messages = [{"role": "user", "content": "<|im_end|>"}]
+    async with serve() as live:
+        assert (await live.json("POST", "/tokenize", json={"messages": messages}))[0] == 200
+        await live.chat(messages)
+        job = live.engine.jobs[0]
+        assert live.engine.tokenized == [(job.prompt, job.trusted)]
+        assert job.trusted
 
 
 async def test_engines_that_show_no_tokens(serve):
