@@ -8,7 +8,8 @@ clients, while 500 connections are idle. prompt: peak allocation while a prompt 
 read, in bodies, and the longest time the event loop was held up. peer: deltas a second beside those of
 llama-cpp-python's server in front of an engine as empty, which peer_server.py runs from FOLDER; it serves
 one request after the other, so one stream is measured beside 32. Both answer the same request with the
-same number of frames to the same client, on the same core, in rounds that alternate.
+same number of frames to the same client, on the same core, in rounds that alternate. Where others use the
+machine, the faster server waits for the client more, and the ratio by CPU is the steadier one.
 
 Prints numbers and asserts nothing. The server runs in a process of its own, pinned to one core.
 """
@@ -97,7 +98,10 @@ def peer_started(folder, *engine):
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     with process:
         try:
-            said = json.loads(process.stdout.readline())
+            line = process.stdout.readline()
+            if not line:
+                sys.exit(f"{folder} lacks what the error above names.\n{NO_PEER}")
+            said = json.loads(line)
             yield psutil.Process(process.pid), said["port"], said["made_of"]
         finally:
             process.terminate()
@@ -293,7 +297,7 @@ def main():
         "prompt": lambda options: asyncio.run(prompt()),
         "peer": lambda options: peer(options.llama),
     }
-    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(parts)}; all when absent")
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(parts)}: all when absent")
     options = parser.parse_args()
     for name in options.parts or parts:
         parts[name](options)
