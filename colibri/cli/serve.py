@@ -85,7 +85,7 @@ def _opener(settings: Settings, path: Path | None, family: Family) -> Callable[[
         ColibriError, EngineError: it cannot be opened.
     """
     shape: dict[str, Any] = {"context": settings.context, "slots": settings.kv_slots}
-    ending = {"drain_seconds": settings.engine_drain}
+    ending: dict[str, Any] = {"drain_seconds": settings.engine_drain}
     if settings.engine_cmd is not None:
         argv = shlex.split(settings.engine_cmd)
         if shutil.which(argv[0]) is None:

@@ -212,7 +212,14 @@ class Settings:
         minimum=1,
         maximum=16,
     )
-    host: str = _row("127.0.0.1", "--host", "COLIBRI_HOST", "address to listen on")
+    host: str = _row(
+        "127.0.0.1",
+        "--host",
+        "COLIBRI_HOST",
+        "address to listen on",
+        form=_is_host_name,
+        words="an address or a host name",
+    )
     port: int = _row(
         8000,
         "--port",

@@ -143,14 +143,12 @@ def test_a_start_that_contradicts_the_request(refused, tmp_path):
     assert "--start contradicts --request" in sentence
 
 
-def test_a_port_in_use_is_named(refused, scripted, index, run):
-    run("pull", "smollm2")
-    scripted()
+def test_a_port_in_use_is_named(refused, smollm2_path):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        sentence = refused("serve", "--family", "smollm2", "--port", str(port))
+        sentence = refused("serve", "--model", smollm2_path, "--port", str(port))
     assert f"`port` {port} on 127.0.0.1 is in use" in sentence
 
 
@@ -165,9 +163,8 @@ def test_a_port_in_use_is_named(refused, scripted, index, run):
         (["--engine-cmd", "true"], "the engine exited with status 0 before it was ready"),
     ],
 )
-def test_settings_that_do_not_fit(refused, index, run, arguments, words):
-    run("pull", "smollm2")
-    assert words in refused("serve", "--family", "smollm2", *arguments)
+def test_settings_that_do_not_fit(refused, smollm2_path, arguments, words):
+    assert words in refused("serve", "--model", smollm2_path, *arguments)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@ import json
 import os
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 import tomllib
@@ -87,7 +88,7 @@ def check(run, monkeypatch):
 
 def test_the_settings_are_checked_and_written_as_toml(check, index, tmp_path, monkeypatch):
     config = tmp_path / "colibri.toml"
-    config.write_text('port = 8100\nallowed_host = ["a.example"]\nqueue_timeout = 5\n')
+    config.write_text('port = 0\nallowed_host = ["a.example"]\nqueue_timeout = 5\n')
     monkeypatch.setenv("COLI_API_KEY", "sekret")
     result = check("--config", str(config), "--no-access-log", "--host", "0.0.0.0")
     assert result.exit_code == 0, result.output
@@ -95,7 +96,7 @@ def test_the_settings_are_checked_and_written_as_toml(check, index, tmp_path, mo
     assert "# api_key: 1 given" in result.stdout
     assert tomllib.loads(result.stdout) == {
         "host": "0.0.0.0",
-        "port": 8100,
+        "port": 0,
         "allowed_host": ["a.example"],
         "queue_timeout": 5.0,
         "access_log": False,
@@ -111,17 +112,68 @@ def test_the_settings_are_checked_and_written_as_toml(check, index, tmp_path, mo
     [
         (("--port", "70000"), "`port` must be a whole number from 0 to 65535, not 70000"),
         (("--host", "0.0.0.0"), "`host` 0.0.0.0 can be reached from other machines and no key is set"),
+        (("--host", "no.such.host.invalid", "--api-key", "k"), "`host` no.such.host.invalid is no address"),
+        (("--host", "*"), "`host` must be an address or a host name, not '*'"),
+        (("--allowed-host", "*"), "`allowed_host` must be a list of host names"),
         (("--api-key-file", "nowhere"), "`api_key_file` nowhere cannot be read"),
         (("--model", "nowhere"), "nowhere: no such file or folder"),
         (("--family", "nowhere"), "no family is called 'nowhere'"),
+        (("--family", "nowhere", "--engine-cmd", "true"), "no family is called 'nowhere'"),
         (("--engine", "steam"), "steam"),
+        (("--engine-cmd", "'"), "`engine_cmd` must be a command with its arguments, every quote closed"),
+        (("--engine-cmd", "true"), "`engine_cmd` needs `model` or `family`"),
+        (
+            ("--family", "glm52", "--engine-cmd", "/nowhere/it -x"),
+            "`engine_cmd`: there is no program /nowhere/it",
+        ),
     ],
 )
 def test_what_would_keep_the_server_from_starting(check, refused, index, flags, reason):
     assert reason in check(*flags, runner=refused)
 
 
+def serve_and_check(run, model, *flags):
+    """What `colibri serve` and its --check-config answer to the same settings."""
+    given = ["serve", "--model", model, *flags]
+    return run(*given), run(*given, "--check-config")
+
+
+@pytest.mark.parametrize(
+    ("flags", "reason"),
+    [
+        (("--family", "glm52"), "family glm52 brings no network that this engine can run"),
+        (
+            ("--family", "glm52", "--engine", "local"),
+            "family glm52 brings no network that this engine can run",
+        ),
+        (("--ctx", "10000"), "context is 10000; this network was made for 1 to 8192 positions"),
+        (("--host", "192.0.2.1", "--api-key", "k"), "192.0.2.1:0 cannot be listened on"),
+        (("--host", "no.such.host.invalid", "--api-key", "k"), "`host` no.such.host.invalid is no address"),
+        (("--host", "0.0.0.0"), "no key is set"),
+        (("--api-key-file", "nowhere"), "`api_key_file` nowhere cannot be read"),
+        (("--engine-cmd", "nowhere"), "`engine_cmd`: there is no program nowhere"),
+        (("--engine-cmd", "'"), "every quote closed"),
+        (("--allowed-host", "*"), "each in full since there are no wildcards"),
+    ],
+)
+def test_what_the_server_refuses_the_check_refuses_in_the_same_words(refused, smollm2_path, flags, reason):
+    serve, check = serve_and_check(refused, smollm2_path, "--port", "0", *flags)
+    assert serve == check
+    assert reason in check
+
+
+def test_a_port_in_use_is_refused_by_the_server_and_by_the_check(refused, smollm2_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        serve, check = serve_and_check(refused, smollm2_path, "--port", port)
+    assert serve == check == f"`port` {port} on 127.0.0.1 is in use; choose another with --port"
+
+
 def test_the_family_of_the_checkpoint_is_checked(check, smollm2_path, tmp_path, refused):
-    assert check("--model", smollm2_path).exit_code == 0
+    assert check("--model", smollm2_path, "--port", "0").exit_code == 0
+    assert (
+        check("--model", smollm2_path, "--family", "glm52", "--engine-cmd", "true", "--port", "0").exit_code
+        == 0
+    )
     (tmp_path / "config.json").write_text('{"model_type": "zebra"}')
-    assert check("--model", tmp_path, runner=refused)
+    assert check("--model", tmp_path, "--port", "0", runner=refused)

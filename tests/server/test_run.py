@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import socket
 import sys
@@ -193,5 +194,6 @@ def test_addresses_that_cannot_be_bound():
             bind(load_settings(flags={"port": port}))
     with pytest.raises(SettingsError, match="cannot be listened on"):
         bind(load_settings(flags={"host": "192.0.2.1"}))
-    with pytest.raises(SettingsError, match="is no address"):
-        bind(load_settings(flags={"host": "no.such.host.invalid"}))
+    for host in ("no.such.host.invalid", "a..b", "a" * 70, "127.0.0.1:80"):
+        with pytest.raises(SettingsError, match=f"`host` {re.escape(host)} is no address of this machine"):
+            bind(load_settings(flags={"host": host}))

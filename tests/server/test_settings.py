@@ -81,6 +81,51 @@ def test_unknown_key_proposes_the_nearest(tmp_path):
         load_settings(flags={"kv_slot": 1})
 
 
+@pytest.mark.parametrize("row", SETTINGS, ids=lambda row: row.name)
+def test_what_a_setting_is_called_elsewhere_leads_to_its_name(tmp_path, row):
+    config = tmp_path / "c.toml"
+    spelled = {*row.flag.split("/"), row.variable, row.variable.lower(), row.name.upper() + "S"}
+    spelled |= {word.strip("-") for word in row.flag.split("/")} | {row.variable.partition("_")[2].lower()}
+    for key in spelled - {row.name}:
+        config.write_text(f"{key} = 3")
+        with pytest.raises(SettingsError) as caught:
+            load_settings(config)
+        assert caught.value.message == f"{config}: `{key}` is not a setting; did you mean `{row.name}`?"
+
+
+def test_a_key_that_is_near_nothing_is_told_what_there_is():
+    with pytest.raises(SettingsError, match="`zzz` is not a setting; known are model, model_id"):
+        load_settings(flags={"zzz": 1})
+
+
+@pytest.mark.parametrize(
+    "value", ["*", "*.example.com", "http://a.example", "a.example/v1", "a b", "user@a", "", "a\0"]
+)
+def test_allowed_hosts_are_names_in_full(value):
+    with pytest.raises(
+        SettingsError, match="`allowed_host` must be a list of host names, each in full"
+    ) as caught:
+        load_settings(flags={"allowed_host": ("a.example", value)})
+    assert repr(value) in caught.value.message
+
+
+@pytest.mark.parametrize("value", ["a.example", "a.example:80", "[::1]:80", "::1", "ä.example", "a_b"])
+def test_what_can_stand_in_a_host_header_may_be_allowed(value):
+    assert load_settings(flags={"allowed_host": (value,)}).allowed_host == (value,)
+
+
+@pytest.mark.parametrize("value", ["'", '"', "a 'b", 'a "b c', "a \\", " ", "a\0"])
+def test_a_command_that_no_shell_reads_is_no_command(value):
+    with pytest.raises(SettingsError, match="--engine-cmd: `engine_cmd` must be a command"):
+        load_settings(flags={"engine_cmd": value})
+
+
+@pytest.mark.parametrize("row", [row for row in SETTINGS if row.kind == "text"], ids=lambda row: row.name)
+def test_no_text_holds_a_null(row):
+    with pytest.raises(SettingsError, match=f"`{row.name}`"):
+        load_settings(flags={row.name: "a\0b"})
+
+
 def test_unreadable_files_are_one_sentence(tmp_path):
     with pytest.raises(SettingsError, match="cannot be read"):
         load_settings(tmp_path / "none.toml")
