@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from aiohttp import web
 from attrs import evolve, frozen
 
-from colibri.protocols.base import WireProtocol
+from colibri.protocols.base import WireError, WireProtocol
 from colibri.protocols.json_body import decode_body
 from colibri.server import refusals
 from colibri.server.admission import ClientGone, Ticket
@@ -75,6 +75,7 @@ class App:
         self.affinity = Affinity(settings.kv_slots)
         self.http = HttpServer(
             self.handle,
+            self.refuse,
             max_connections=settings.max_connections,
             max_per_address=settings.max_connections_per_address,
             idle_timeout=settings.read_deadline,
@@ -136,6 +137,14 @@ class App:
             self.metrics.answered(exchange.route, status)
             if self.settings.access_log:
                 exchange.log(status)
+
+    def refuse(self, request: web.BaseRequest, error: WireError) -> web.Response:
+        """Answer what could not be read as a request, and write its line of the access log."""
+        exchange = Exchange(request)
+        self.metrics.answered(exchange.route, error.status)
+        if self.settings.access_log:
+            exchange.log(error.status)
+        return json_response(refusals.wrapped(error, None), error.status, exchange.headers)
 
     async def _answer(self, exchange: Exchange) -> web.StreamResponse:
         method, path = exchange.request.method, exchange.request.path

@@ -8,13 +8,13 @@ from typing import Any
 
 from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
+from aiohttp.http import HttpVersion11
+from aiohttp.http_exceptions import BadStatusLine, LineTooLong
 from aiohttp.http_parser import RawRequestMessage
 from aiohttp.streams import StreamReader
 
 from colibri.protocols.base import ProtocolError, WireError
 from colibri.server.admission import ClientGone
-from colibri.server.refusals import wrapped
-from colibri.server.responses import json_response
 from colibri.server.security import is_loopback
 
 __all__ = ["MAX_BODY", "HttpServer", "read_body"]
@@ -23,6 +23,22 @@ MAX_BODY = 4 * 1024 * 1024
 """Bytes of the largest request body."""
 
 _LINGER_SECONDS = 5.0
+_UNREADABLE = "UNKNOWN"
+"""The method by which aiohttp calls a request that it cannot read."""
+
+_ENCODED = "The body must be sent with a Content-Length, not a Transfer-Encoding."
+_SEVERAL = "The request has several Content-Length headers; send exactly one."
+_INVALID = "The Content-Length header is invalid; it must be one number, of digits only."
+_REASONS = {
+    "Transfer-Encoding": _ENCODED,
+    "chunk": _ENCODED,
+    "Duplicate Content-Length": _SEVERAL,
+    "Duplicate 'Content-Length'": _SEVERAL,
+    "Content-Length": _INVALID,
+    "'Host'": "The request needs exactly one Host header.",
+    "header": "A header of the request is invalid; it must be a name, a colon and printable characters.",
+}
+"""What to say of a request that is not HTTP, by words in the parser's own complaint."""
 
 
 class Connection(web.RequestHandler):
@@ -49,12 +65,12 @@ class Connection(web.RequestHandler):
         message: str | None = None,
     ) -> web.StreamResponse:
         """Answer what could not be read as HTTP; the connection ends with it."""
-        if request.writer.output_size > 0:
-            raise ConnectionError("the response has begun already")
-        error = WireError(status, "The request is not valid HTTP.")
+        if request.writer.output_size > 0 or isinstance(exc, ConnectionError):
+            raise ConnectionError("there is nobody to answer, or the response has begun already")
+        error = WireError(status, _reason(exc))
         if status >= 500:
             error = WireError(status, "The server failed to process the request.", "server_error")
-        response = json_response(wrapped(error, None), status)
+        response = self._server.refuse(request, error)
         response.force_close()
         return response
 
@@ -62,13 +78,15 @@ class Connection(web.RequestHandler):
 class HttpServer(web.Server):
     """Makes and counts connections.
 
-    `max_connections` bounds all of them, `max_per_address` those of one address other than loopback.
-    `idle_timeout` is how many seconds a connection may take to send the head of a request.
+    `refuse` answers what does not come as far as `handler`. `max_connections` bounds all connections,
+    `max_per_address` those of one address other than loopback. `idle_timeout` is how many seconds a
+    connection may take to send the head of a request.
     """
 
     def __init__(
         self,
         handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]],
+        refuse: Callable[[web.BaseRequest, WireError], web.StreamResponse],
         *,
         max_connections: int,
         max_per_address: int,
@@ -83,6 +101,7 @@ class HttpServer(web.Server):
             lingering_time=_LINGER_SECONDS,
             auto_decompress=False,
         )
+        self.refuse = refuse
         self._max_connections = max_connections
         self._max_per_address = max_per_address
 
@@ -109,6 +128,8 @@ class HttpServer(web.Server):
         writer: AbstractStreamWriter,
         task: asyncio.Task[None],
     ) -> web.BaseRequest:
+        if message.method == _UNREADABLE:
+            message = message._replace(version=HttpVersion11)
         return web.BaseRequest(message, payload, protocol, writer, task, self._loop, client_max_size=MAX_BODY)
 
 
@@ -121,11 +142,15 @@ async def read_body(request: web.BaseRequest, deadline: float) -> bytes:
     """
     lengths = request.headers.getall("Content-Length", [])
     if "Transfer-Encoding" in request.headers:
-        raise _bad("The body must be sent with a Content-Length, not a Transfer-Encoding.")
+        raise _bad(_ENCODED)
     if "Content-Encoding" in request.headers:
         raise _bad("The body must not be compressed; send it without Content-Encoding.")
-    if len(lengths) != 1 or not (lengths[0].isascii() and lengths[0].isdigit()) or len(lengths[0]) > 16:
-        raise _bad("The request needs exactly one Content-Length header, of digits only.")
+    if not lengths:
+        raise _bad("The request needs a body and its Content-Length header.")
+    if len(lengths) > 1:
+        raise _bad(_SEVERAL)
+    if not (lengths[0].isascii() and lengths[0].isdigit()) or len(lengths[0]) > 16:
+        raise _bad(_INVALID)
     if not 1 <= int(lengths[0]) <= MAX_BODY:
         raise _bad(f"The body must have 1 to {MAX_BODY} bytes, not {lengths[0]}.")
     if request.headers.get("Expect", "").lower() == "100-continue":
@@ -140,6 +165,18 @@ async def read_body(request: web.BaseRequest, deadline: float) -> bytes:
         raise ClientGone from None
     except asyncio.IncompleteReadError:
         raise ClientGone from None
+
+
+def _reason(error: BaseException | None) -> str:
+    """What is wrong with a request that could not be read, as far as it can be told."""
+    if isinstance(error, LineTooLong):
+        return "A line in the head of the request is too long."
+    if isinstance(error, BadStatusLine):
+        return "The request does not begin with a request line of HTTP/1.1."
+    complaint = str(getattr(error, "message", "")).partition("\n")[0]
+    return next(
+        (say for words, say in _REASONS.items() if words in complaint), "The request is not valid HTTP."
+    )
 
 
 def _bad(message: str) -> ProtocolError:

@@ -9,6 +9,8 @@ import re
 
 import pytest
 
+from colibri.server.routes import ROUTES
+
 CHAT = "/v1/chat/completions"
 
 
@@ -88,12 +90,18 @@ async def test_a_body_may_leave_the_model_out_but_not_name_another(serve):
 
 
 async def raw(live, data: bytes) -> tuple[int, bytes]:
+    head, body = await answered(live, data)
+    return int(head.split()[1]) if head else 0, body
+
+
+async def answered(live, data: bytes) -> tuple[bytes, bytes]:
+    """Head and body of the answer to these bytes, after which the connection is closed."""
     reader, writer = await asyncio.open_connection("127.0.0.1", live.port)
     writer.write(data)
     answer = await asyncio.wait_for(reader.read(), 10)
     writer.close()
     head, _, body = answer.partition(b"\r\n\r\n")
-    return int(head.split()[1]) if head else 0, body
+    return head, body
 
 
 POST = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
@@ -124,6 +132,75 @@ async def test_broken_framing_is_an_error_object(serve, request_bytes):
         status, body = await raw(live, request_bytes)
         assert status == 400
         assert json.loads(body)["error"]["type"] == "invalid_request_error"
+
+
+ENCODED = "The body must be sent with a Content-Length, not a Transfer-Encoding."
+SEVERAL = "The request has several Content-Length headers; send exactly one."
+INVALID = "The Content-Length header is invalid; it must be one number, of digits only."
+HOST = "The request needs exactly one Host header."
+LINE = "The request does not begin with a request line of HTTP/1.1."
+LENGTHS = [b"+45", b"0x2d", b"", b"-1", b"2, 2", b"2 2", b"2.0", b"99999999999999999999999999", b"\xb2"]
+BROKEN = [
+    *((POST + b"Content-Length: %b\r\n\r\n{}" % length, INVALID) for length in LENGTHS),
+    (POST + b"Content-Length: 2\r\nContent-Length: 2\r\n\r\n{}", SEVERAL),
+    (POST + b"Content-Length: 2\r\nContent-Length: 3\r\n\r\n{}", SEVERAL),
+    (POST + b"content-length: 2\r\nX: 1\r\nCONTENT-LENGTH: 2\r\n\r\n{}", SEVERAL),
+    (POST + b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n{}", ENCODED),
+    (POST + b"Transfer-Encoding: chunked\r\nContent-Length: 2\r\n\r\n{}", ENCODED),
+    (POST + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n", ENCODED),
+    (POST + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n", ENCODED),
+    (POST + b"Transfer-Encoding: gzip\r\n\r\n{}", ENCODED),
+    (POST + b"Transfer-Encoding: chunked, chunked\r\n\r\n", ENCODED),
+    (POST + b"\r\n", "The request needs a body and its Content-Length header."),
+    (POST + b"Host: localhost\r\n\r\n", HOST),
+    (b"GET / HTTP/1.1\r\n\r\n", HOST),
+    (b"nonsense\r\n\r\n", LINE),
+    (b"GET / HTTP/9.9\r\n\r\n", LINE),
+    (POST + b"no colon\r\n\r\n", "A header of the request is invalid"),
+    (POST + b"X: a\0b\r\n\r\n", "A header of the request is invalid"),
+    (POST + b"X: Content-Length\0\r\n\r\n", "A header of the request is invalid"),
+    (POST + b"X: %b\r\n\r\n" % (b"a" * 9000), "A line in the head of the request is too long."),
+    (b"GET /%b HTTP/1.1\r\n\r\n" % (b"a" * 9000), "A line in the head of the request is too long."),
+]
+
+
+@pytest.mark.parametrize(("request_bytes", "reason"), BROKEN)
+async def test_broken_framing_is_answered_as_anything_else_is(serve, caplog, request_bytes, reason):
+    caplog.set_level("INFO", "colibri.access")
+    async with serve(access_log=True) as live:
+        head, body = await answered(live, request_bytes)
+        line, *lines = head.decode().split("\r\n")
+        headers = {name.lower(): value for name, _, value in (each.partition(": ") for each in lines)}
+        assert line == "HTTP/1.1 400 Bad Request"
+        assert (headers["server"], headers["connection"]) == ("colibri", "close")
+        assert re.fullmatch("req_[0-9a-f]{32}", headers["x-request-id"])
+        assert headers["x-request-id"] == headers["x-typesafe-request-id"]
+        assert int(headers["content-length"]) == len(body)
+        error = json.loads(body)["error"]
+        assert error.pop("message").startswith(reason)
+        assert error == {"type": "invalid_request_error", "param": None, "code": None}
+        (logged,) = [
+            json.loads(record.message) for record in caplog.records if record.name == "colibri.access"
+        ]
+        assert (logged["id"], logged["status"]) == (headers["x-request-id"], 400)
+        assert sum(live.app.metrics.responses.values()) == 1
+
+
+@pytest.mark.parametrize("method", ["GET", "POST", "OPTIONS", "HEAD", "PUT", "DELETE", "CONNECT"])
+@pytest.mark.parametrize("loaded", [True, False])
+async def test_every_answer_says_who_gives_it(serve, method, loaded):
+    paths = ["/", "/nothing", "/%ff", *(route.path.replace("{model}", "qwen36") for route in ROUTES)]
+    async with serve(loaded=loaded) as live:
+        for path in paths:
+            for host in (b"localhost", b"evil.example"):
+                target = b"localhost:80" if method == "CONNECT" else path.encode()
+                head, _ = await answered(
+                    live,
+                    b"%b %b HTTP/1.1\r\nHost: %b\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{}"
+                    % (method.encode(), target, host),
+                )
+                assert re.search(rb"\r\nServer: colibri(\r\n|$)", head), (path, head)
+                assert head.startswith(b"HTTP/1.1 ")
 
 
 async def test_a_body_of_the_full_size_is_read(serve):
