@@ -9,7 +9,7 @@ import pytest
 
 from colibri.server.connections import HttpServer
 from colibri.server.security import Cors, Hosts, Keys, check_bind, is_loopback
-from colibri.server.settings import SettingsError, load_settings
+from colibri.server.settings import Settings, SettingsError, load_settings
 
 from .conftest import eventually
 
@@ -77,7 +77,7 @@ def test_hosts(header, admitted):
 
 
 def test_hosts_have_no_wildcard():
-    assert not Hosts.load(settings(allowed_host=("*",))).admit("evil.com")
+    assert not Hosts.load(Settings(allowed_host=("*",))).admit("evil.com")
 
 
 def test_cors():
@@ -168,7 +168,13 @@ class Fake(asyncio.Transport):
 
 
 async def test_the_cap_per_address_spares_loopback():
-    server = HttpServer(lambda request: None, max_connections=64, max_per_address=2, idle_timeout=30)
+    server = HttpServer(
+        lambda request: None,
+        lambda request, error: None,
+        max_connections=64,
+        max_per_address=2,
+        idle_timeout=30,
+    )
 
     def connect(peer):
         if not server.has_room(peer):
