@@ -9,7 +9,7 @@ read, in bodies, and the longest time the event loop was held up. peer: deltas a
 llama-cpp-python's server in front of an engine as empty, which peer_server.py runs from FOLDER; it serves
 one request after the other, so one stream is measured beside 32. Both answer the same request with the
 same number of frames to the same client, on the same core, in rounds that alternate. Where others use the
-machine, the faster server waits for the client more, and the ratio by CPU is the steadier one.
+machine, the ratio by CPU is the steadier one.
 
 Prints numbers and asserts nothing. The server runs in a process of its own, pinned to one core.
 """
