@@ -63,8 +63,12 @@ async def test_a_family_without_a_network(tiny):
 async def test_what_the_engine_refuses_is_named_by_both(tiny):
     with pytest.raises(SpecError, match="context is 5000"):
         open_engine(*tiny, context=5000)
-    with pytest.raises(CheckpointError, match="context is 5000"):
+    with pytest.raises(SpecError, match="context is 5000"):
         await open_process(*tiny, context=5000)
+    with pytest.raises(SpecError, match="slots is 17"):
+        open_engine(*tiny, slots=17)
+    with pytest.raises(CheckpointError, match="slots is 17"):
+        await open_process(*tiny, slots=17)
 
 
 async def test_a_command_is_an_engine(tiny):
