@@ -171,7 +171,12 @@ class ChatTemplate:
         if self._prepare is not None:
             messages = self._prepare(messages, variables)
         context = template.new_context({**variables, "messages": messages})
-        return template.environment.concat(template.root_render_func(context))
+        try:
+            return template.environment.concat(template.root_render_func(context))
+        finally:
+            # Its macros refer to the context and it to them; what was rendered need not wait with them.
+            context.parent.clear()
+            context.vars.clear()
 
 
 @frozen

@@ -190,7 +190,7 @@ class App:
     def _check_model(self, body: Mapping[str, Any]) -> None:
         """A body that names a model must name the served one."""
         served = self.served.id
-        if body.get("model", served) != served:
+        if body.get("model") not in (None, served):
             raise refusals.unknown_model(body["model"], served)
 
     async def shutdown(self, limit: float) -> None:

@@ -156,6 +156,7 @@ class LoopWatch:
             self._running -= 1
             if not self._running and self._timer is not None:
                 self._timer.cancel()
+                self._late(self._timer.when())
                 self._timer = None
 
     def _arm(self) -> None:
@@ -164,10 +165,15 @@ class LoopWatch:
         self._timer = loop.call_at(due, self._tick, due)
 
     def _tick(self, due: float) -> None:
-        late = max(0.0, asyncio.get_running_loop().time() - due)
-        self.longest = max(self.longest, late)
-        self._histogram.observe(late)
+        self._late(due)
         self._arm()
+
+    def _late(self, due: float) -> None:
+        """Observe how late a timer is that was due then; one that is not due yet tells nothing."""
+        late = asyncio.get_running_loop().time() - due
+        if late >= 0:
+            self.longest = max(self.longest, late)
+            self._histogram.observe(late)
 
 
 class MeasuredEngine(Scoring):

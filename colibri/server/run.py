@@ -27,6 +27,7 @@ from colibri_engine.child import kill_children
 
 __all__ = ["bind", "listen", "run_server"]
 
+_COLLECTIONS = 2000, 20, 100
 _BACKLOG = 1024
 _DONOR = "glm52"
 """The family whose form of calls is used where tools are offered in words."""
@@ -131,7 +132,9 @@ async def _serve(
         served = Served(family, engine, app.settings, await special_ids(family, engine))
         await asyncio.to_thread(warm, served)
         gc.collect()
-        gc.freeze()  # what is loaded by now stays; walking over it again would hold up the event loop
+        # What is loaded by now stays, and a large body is many objects; walking over them holds up the loop.
+        gc.freeze()
+        gc.set_threshold(*_COLLECTIONS)
         app.serve(served)
         ready()
         await end

@@ -148,8 +148,9 @@ class _Memory:
 class Affinity:
     """Prefers the slot that already holds a conversation: a wish, never a reason to wait.
 
-    The conversation's own slot if it is free, else the free slot whose last prompt shares the longest
-    prefix with this one, else the smallest.
+    The conversation's own slot if it is free, else one whose prompt this one goes on with, else one that
+    holds nothing, since the engine begins a prompt with whatever slot has its beginning; else the one with
+    the longest common prefix, else the smallest.
     """
 
     def __init__(self, slots: int) -> None:
@@ -161,10 +162,18 @@ class Affinity:
         def pick(free: Sequence[int]) -> int:
             if len(free) == 1:
                 return free[0]
+            shared = {slot: _shared(self._slots[slot].prompt, prompt) for slot in free}
             own = [slot for slot in free if key is not None and self._slots[slot].key == key]
-            return min(own or free, key=lambda slot: (-_shared(self._slots[slot].prompt, prompt), slot))
+            continued = [slot for slot in free if self._continues(slot, key, shared[slot])]
+            empty = [slot for slot in free if not self._slots[slot].prompt]
+            return min(own or continued or empty or free, key=lambda slot: (-shared[slot], slot))
 
         return pick
+
+    def _continues(self, slot: int, key: str | None, shared: int) -> bool:
+        """Whether a prompt keeps most of what the slot holds, and may be of the same conversation."""
+        memory = self._slots[slot]
+        return 2 * shared > len(memory.prompt) and (key is None or memory.key in (None, key))
 
     def remember(self, slot: int, key: str | None, prompt: str | Sequence[int]) -> None:
         """`slot` now holds this prompt."""

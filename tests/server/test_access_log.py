@@ -26,7 +26,7 @@ async def test_lines(serve, caplog):
     assert lines[0]["route"] == "/v1/chat/completions"
     assert lines[0]["completion_tokens"] == 1
     assert lines[0]["queue_wait_ms"] == 0
-    assert lines[2]["code"] == "model_not_found"
+    assert lines[2]["code"] == "not_found"
     assert SECRET not in caplog.text
     assert "answered words" not in caplog.text
 

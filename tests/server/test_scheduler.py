@@ -131,8 +131,11 @@ def test_preference_is_own_slot_then_longest_prefix_then_smallest():
     affinity.remember(1, "a", "system: one")
     affinity.remember(2, "b", "system: two")
     assert affinity.choose("b", "something else")([0, 1, 2]) == 2
-    assert affinity.choose("b", "system: one more")([0, 1]) == 1
-    assert affinity.choose("c", "system: one more")([0, 1, 2]) == 1
+    assert affinity.choose("b", "system: one more")([0, 1]) == 0
+    assert affinity.choose("a", "system: two")([1, 2]) == 1
+    assert affinity.choose(None, "system: one more")([0, 1, 2]) == 1
+    assert affinity.choose("c", "system: one more")([0, 1, 2]) == 0
+    assert affinity.choose("c", "system: two more")([1, 2]) == 2
     assert affinity.choose(None, "else")([0, 1, 2]) == 0
     assert affinity.choose("b", "system: two")([0]) == 0
 
