@@ -203,6 +203,18 @@ async def memory():
 
 
 async def prompt():
+    import colibri
+
+    for family in sorted(colibri.load()):
+        peak, late, size = await read_prompt(family)
+        print(
+            f"{family:20} body of {size:,} bytes: peak allocation {peak:.1f} bodies,"
+            f" event loop held up for {1000 * late:.1f} ms at most"
+        )
+
+
+async def read_prompt(family):
+    """A prompt of about 20,000 tokens: peak allocation in bodies, longest hold-up in seconds, body size."""
     from colibri.server.jobs import warm
     from tests.server.conftest import running
     from tests.server.scripted import ScriptedEngine, say
@@ -211,13 +223,11 @@ async def prompt():
     turns = [
         {"role": ("user", "assistant")[index % 2], "content": f"{index}: {words}"} for index in range(45)
     ]
-    fields = {"model": "qwen36", "messages": turns}
-    size = len(json.dumps(fields))
-    async with running(ScriptedEngine(say("a"))) as live:
+    data = json.dumps({"messages": turns}).encode()
+    del turns
+    peaks, late = [], []
+    async with running(ScriptedEngine(say("a")), family_name=family) as live:
         warm(live.app.served)
-        data = json.dumps(fields).encode()
-        del turns, fields
-        peaks = []
         for measured in (False, False, True, True):
             if measured:
                 tracemalloc.start()
@@ -230,11 +240,11 @@ async def prompt():
             assert b" 200 " in await reader.readline()
             writer.close()
             if measured:
-                peaks.append(tracemalloc.get_traced_memory()[1] / size)
+                peaks.append(tracemalloc.get_traced_memory()[1] / len(data))
                 tracemalloc.stop()
             else:
-                print(f"longest hold-up of the event loop: {1000 * live.app.watch.longest:.1f} ms")
-        print(f"body of {size:,} bytes: peak allocation {min(peaks):.1f} bodies")
+                late.append(live.app.watch.longest)
+    return min(peaks), max(late), len(data)
 
 
 def rate(process, port, count):
