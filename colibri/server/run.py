@@ -12,15 +12,13 @@ import socket
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-from colibri.fallback import with_tools
 from colibri.family import Family
-from colibri.registry import load
 from colibri.server.app import App
 from colibri.server.jobs import warm
 from colibri.server.pidfile import Running, record
 from colibri.server.routes import ROUTES
 from colibri.server.security import Keys, check_bind
-from colibri.server.served import Served, special_ids
+from colibri.server.served import Served, special_ids, with_settings
 from colibri.server.settings import Settings, SettingsError
 from colibri_engine.api import Engine
 from colibri_engine.child import kill_children
@@ -29,7 +27,6 @@ __all__ = ["bind", "listen", "run_server"]
 
 _COLLECTIONS = 2000, 20, 100
 _BACKLOG = 1024
-_DONOR = "glm52"
 """The family whose form of calls is used where tools are offered in words."""
 
 
@@ -128,7 +125,7 @@ async def _serve(
         return
     engine = loading.result()
     try:
-        family = _with_settings(family, app.settings)
+        family = with_settings(family, app.settings)
         served = Served(family, engine, app.settings, await special_ids(family, engine))
         await asyncio.to_thread(warm, served)
         gc.collect()
@@ -142,13 +139,6 @@ async def _serve(
     finally:
         end.cancel()
         await engine.close()
-
-
-def _with_settings(family: Family, settings: Settings) -> Family:
-    """The family, with tools in words where the settings want them and its format has none."""
-    if not settings.tool_fallback or family.features.tools:
-        return family
-    return with_tools(family, load()[_DONOR])
 
 
 def _signalled(ending: asyncio.Event, number: int) -> None:

@@ -6,17 +6,20 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
+from colibri.fallback import with_tools
 from colibri.family import Family
 from colibri.protocols.base import Offer
+from colibri.registry import load
 from colibri.server.settings import Settings
 from colibri_engine.api import Engine
 
-__all__ = ["Served", "special_ids"]
+__all__ = ["Served", "special_ids", "with_settings"]
 
 _DEFAULT_TOKENS = 1024
 _MAX_CHOICES = 16
+_DONOR = "glm52"
 
 
 @frozen
@@ -80,3 +83,15 @@ async def special_ids(family: Family, engine: Engine) -> dict[str, int]:
         return {}
     found = {spelling: await engine.tokenize(spelling) for spelling in family.grammar.special}
     return {spelling: ids[0] for spelling, ids in found.items() if len(ids) == 1}
+
+
+def with_settings(family: Family, settings: Settings) -> Family:
+    """The family as the operator wants it served.
+
+    Whether it reasons where a request does not say, and tools in words where its format has none.
+    """
+    if settings.think is not None:
+        family = evolve(family, serve=evolve(family.serve, thinking=settings.think, effort=None))
+    if settings.tool_fallback and not family.features.tools:
+        family = with_tools(family, load()[_DONOR])
+    return family

@@ -307,6 +307,13 @@ class Settings:
         positive=True,
         maximum=1,
     )
+    think: bool | None = _row(
+        None,
+        "--think/--no-think",
+        "COLIBRI_THINK",
+        "whether models reason whose requests do not say; the family's own default when absent",
+        kind="switch",
+    )
     continue_assistant: bool = _row(
         True,
         "--continue-assistant/--no-continue-assistant",

@@ -16,7 +16,7 @@ from attrs import define
 import colibri
 from colibri.server.app import App
 from colibri.server.routes import ROUTES
-from colibri.server.served import Served
+from colibri.server.served import Served, with_settings
 from colibri.server.settings import load_settings
 
 from .scripted import ScriptedEngine
@@ -66,7 +66,8 @@ async def running(engine=None, *, family_name="qwen36", keepalive=10.0, loaded=T
     engine = engine or ScriptedEngine()
     app = App(load_settings(flags={"access_log": False, "model_id": family_name, **flags}), ROUTES, keepalive)
     if loaded:
-        app.serve(Served(family(family_name), engine, app.settings, token_ids or {}))
+        served = with_settings(family(family_name), app.settings)
+        app.serve(Served(served, engine, app.settings, token_ids or {}))
     server = await asyncio.get_running_loop().create_server(app.http, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     url = f"http://127.0.0.1:{port}"

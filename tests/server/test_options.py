@@ -6,11 +6,9 @@ import json
 
 import pytest
 
-from colibri.fallback import with_tools
 from colibri_engine.api import Capabilities
 from colibri_engine.errors import JobError
 
-from .conftest import family
 from .scripted import ScriptedEngine, say
 
 TOOLS = [
@@ -84,13 +82,27 @@ async def test_families_without_a_tool_format(serve):
     async with serve(family_name="olmoe") as live:
         status, body, _ = await live.chat(tools=TOOLS)
         assert (status, body["error"]["param"]) == (400, "tools")
-        live.app.serve(
-            type(live.app.served)(
-                with_tools(family("olmoe"), family("glm52")), ScriptedEngine(say(GLM_CALL)), live.app.settings
-            )
-        )
+    async with serve(ScriptedEngine(say(GLM_CALL)), family_name="olmoe", tool_fallback=True) as live:
         status, body, _ = await live.chat(tools=TOOLS)
         assert body["choices"][0]["message"]["tool_calls"][0]["function"]["name"] == "read"
+
+
+@pytest.mark.parametrize(
+    ("operator", "fields", "reasons"),
+    [
+        (None, {}, False),
+        (True, {}, True),
+        (True, {"enable_thinking": False}, False),
+        (True, {"reasoning_effort": "none"}, False),
+        (False, {"enable_thinking": True}, True),
+    ],
+)
+async def test_the_operator_says_whether_models_reason_where_a_request_does_not(
+    serve, operator, fields, reasons
+):
+    async with serve(think=operator, family_name="glm52") as live:
+        await live.chat(**fields)
+        assert live.engine.jobs[0].prompt.endswith("<|assistant|><think>") == reasons
 
 
 async def test_spelled_control_tokens(serve):
