@@ -84,7 +84,8 @@ class _Call:
             self.choice, said = choice, list[Event]()
             member = self.members[choice // request.choices]
             job = job_for(served, request, member, ticket.slot, choice % request.choices)
-            async with aclosing(self._generated(job, member)) as outputs:
+            run = self._run if job.grammar is None else self._generated
+            async with aclosing(run(job, member)) as outputs:
                 async for output in outputs:
                     if isinstance(output, Said):
                         yield reply.feed(output.events, output.tokens, choice)
@@ -103,20 +104,21 @@ class _Call:
 
     async def _generated(self, job: Job, member: Member) -> AsyncGenerator[Output, None]:
         """The reply to one job; a grammar that the engine cannot make of a schema is done without."""
-        engine, begun = self.app.served.engine, False
+        begun = False
         try:
-            stream = member.stream(self.app.served, self.request)
-            async with aclosing(generate(engine, job, stream)) as outputs:
+            async with aclosing(self._run(job, member)) as outputs:
                 async for output in outputs:
                     begun = True
                     yield output
         except JobError:
-            if begun or job.grammar is None:
+            if begun:
                 raise
-            stream = member.stream(self.app.served, self.request)
-            async with aclosing(generate(engine, evolve(job, grammar=None), stream)) as outputs:
+            async with aclosing(self._run(evolve(job, grammar=None), member)) as outputs:
                 async for output in outputs:
                     yield output
+
+    def _run(self, job: Job, member: Member) -> AsyncGenerator[Output, None]:
+        return generate(self.app.served.engine, job, member.stream(self.app.served, self.request))
 
     def _check_form(self, member: Member, said: list[Event]) -> None:
         tools = () if member.conversation is None else active_tools(member.conversation)
