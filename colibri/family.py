@@ -217,6 +217,11 @@ class Family:
         return self.tool_grammar or self.grammar if tools else self.grammar
 
     @property
+    def served_as(self) -> str:
+        """The name clients use for it unless the operator gives another."""
+        return self.serve.model_id or self.id
+
+    @property
     def model_types(self) -> tuple[str, ...]:
         """Values of model_type that this family may serve."""
         return self.identity.model_types

@@ -169,6 +169,7 @@ def families_table(families: colibri.Registry) -> str:
         (
             f"`{family.id}`",
             family.title,
+            f"`{family.served_as}`",
             _code(family.model_types) or "by name only",
             _thinking(family),
             ", ".join(family.features.efforts) or "–",
@@ -180,8 +181,8 @@ def families_table(families: colibri.Registry) -> str:
         )
         for family in families.values()
     ]
-    headers = ("id", "model", "model types", "thinking", "efforts", "tools", "continuation", "media")
-    return _table((*headers, "prefix stable", "from"), rows)
+    headers = ("id", "model", "served as", "model types", "thinking", "efforts", "tools", "continuation")
+    return _table((*headers, "media", "prefix stable", "from"), rows)
 
 
 def variants_table(families: Sequence[Family]) -> str:

@@ -25,6 +25,7 @@ def command(ctx: click.Context, as_json: bool) -> None:
                     "id": family.id,
                     "title": family.title,
                     "distribution": registry.distribution(family.id),
+                    "served_as": family.served_as,
                     "model_types": family.model_types,
                     "features": attrs.asdict(family.features),
                     "stop": family.stops.strings,

@@ -38,7 +38,7 @@ class Served:
     @property
     def id(self) -> str:
         """The served id."""
-        return self.settings.model_id or self.family.serve.model_id or self.family.id
+        return self.settings.model_id or self.family.served_as
 
     @property
     def media(self) -> list[str]:

@@ -160,7 +160,7 @@ def test_a_port_in_use_is_named(refused, smollm2_path):
         (["--config", "absent.toml"], "absent.toml: cannot be read"),
         (["--host", "0.0.0.0"], "key"),
         (["--engine", "steam"], "'steam' is not one of 'process', 'local'"),
-        (["--engine-cmd", "true"], "the engine exited with status 0 before it was ready"),
+        (["--port", "0", "--engine-cmd", "true"], "the engine exited with status 0 before it was ready"),
     ],
 )
 def test_settings_that_do_not_fit(refused, smollm2_path, arguments, words):

@@ -46,7 +46,7 @@ def test_the_image_listens_beyond_the_container_and_only_with_a_key(tmp_path):
     environment = dict(
         re.findall(r"(\bCOLIBRI_\w+)=(\S+)", re.search(r"^ENV (.+)$", DOCKERFILE, re.MULTILINE)[1])
     )
-    environment |= {CACHE: str(tmp_path), "COLI_MODEL": "", "COLI_API_KEY": ""}
+    environment |= {CACHE: str(tmp_path), "COLI_MODEL": "", "COLI_API_KEY": "", "COLIBRI_PORT": "0"}
     refused = CliRunner().invoke(program, ["serve", "--check-config"], env=environment)
     assert "no key is set" in refused.stderr
     accepted = CliRunner().invoke(
