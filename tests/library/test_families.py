@@ -1,5 +1,6 @@
 """What variants promise beside their official renders: levels, tool choice, folding, defaults."""
 
+import gc
 import json
 import re
 
@@ -412,3 +413,20 @@ def test_a_prompt_whose_past_is_rewritten_is_not_extended(name, thinking):
     answer = assistant("Yes.", reasoning=None if off else "Because.")
     extended, _ = written_and_next(name, thinking, [], answer)
     assert extended is None
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_rendered_conversation_does_not_wait_for_the_garbage_collector(name):
+    def left(turns):
+        texts = [user(f"Number {index}") if index % 2 == 0 else assistant("One") for index in range(turns)]
+        asked = conversation(*texts)
+        list(FAMILIES[name].render(asked).segments)
+        gc.collect()
+        list(FAMILIES[name].render(asked).segments)
+        return gc.collect()
+
+    gc.disable()
+    try:
+        assert left(201) == left(3)
+    finally:
+        gc.enable()
