@@ -100,7 +100,7 @@ class Assembler:
         if state.slot == "key":
             schema = self._call.schema if self._call else None
             known: Sequence[str] = schema.names if schema else ()
-            return _unquoted(_decoded(state, word), known) in known if whole else _begins(state, word, known)
+            return _unquoted(state.decoded(word), known) in known if whole else _begins(state, word, known)
         names = tuple(self._schemas)
         if whole:
             name, _ = _named(state, word)
@@ -212,7 +212,7 @@ class Assembler:
         reader.frame("key")
         if call is not None:
             known = call.schema.names if call.schema else ()
-            word = _unquoted(_decoded(node.state, word), known)
+            word = _unquoted(node.state.decoded(word), known)
             self._tag += reader.text or ""
             self._tag_word = word
             if self._salvage:
@@ -254,15 +254,9 @@ class Assembler:
         self.events.append(ToolCallBroken(call.index, reason, at, at))
 
 
-def _decoded(state: State, word: str) -> str:
-    for old, new in state.decode:
-        word = word.replace(old, new)
-    return word
-
-
 def _named(state: State, word: str) -> tuple[str | None, str | None]:
     """The name that a finished word spells, and the id it carries, if any."""
-    word = _decoded(state, word)
+    word = state.decoded(word)
     if state.match is None:
         return word or None, None
     match = state.match.fullmatch(word)
@@ -280,4 +274,4 @@ def _begins(state: State, word: str, known: Sequence[str]) -> bool | None:
     if state.match is not None or state.decode:
         return None
     bare = word.strip("\"'")
-    return None if any(name.startswith(bare) for name in known) else False
+    return None if any(name.startswith((word, bare)) for name in known) else False

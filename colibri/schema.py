@@ -66,6 +66,10 @@ class Schema:
         found = [part["items"] for part in _parts(self.node, self.root) if "items" in part]
         return Schema({"anyOf": found} if found else {}, self.root)
 
+    def target(self, reference: Any) -> Any:
+        """What a local `$ref` points to; None when it leads nowhere."""
+        return _target(reference, self.root)
+
     def admits(self, value: Any) -> bool:
         """Whether `value` has a type that the schema admits, its members and items too.
 

@@ -95,3 +95,15 @@ class State:
     nest: bool = False
     match: re.Pattern[str] | None = None
     decode: tuple[tuple[str, str], ...] = ()
+
+    def decoded(self, word: str) -> str:
+        """What a finished name or key means."""
+        for old, new in self.decode:
+            word = word.replace(old, new)
+        return word
+
+    def encoded(self, word: str) -> str:
+        """How a name or key is written."""
+        for old, new in reversed(self.decode):
+            word = word.replace(new, old)
+        return word
