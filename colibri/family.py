@@ -77,13 +77,26 @@ class ParserLike(Protocol):
 
 
 class Render(Protocol):
-    """See `Family.render`."""
+    """Write a conversation's exact prompt, byte for byte the official template's; pure.
+
+    `cue=False` leaves the generation cue off. What the conversation leaves open, such as thinking, is as the
+    template has it; `colibri.generation.prepare` fills in a server's defaults.
+
+    Raises:
+        RenderError: the format refuses the conversation.
+        RequestError: a thinking level is unknown.
+    """
 
     def __call__(self, conversation: Conversation, cue: bool = True) -> Prompt: ...
 
 
 class NewParser(Protocol):
-    """See `Family.new_parser`."""
+    """A parser for one reply: `feed` it pieces of any size, then `finish`; it never raises on what it reads.
+
+    tools: those the request declares; without any, nothing is a call. prompt: what is replied to, which
+    tells where the reply begins; start: the same where the prompt is not at hand. salvage: make an argument
+    of what an unreadable call holds. The text is read without the end token.
+    """
 
     def __call__(
         self,
@@ -96,7 +109,10 @@ class NewParser(Protocol):
 
 
 class Extend(Protocol):
-    """See `Family.extend`."""
+    """The next prompt: `prompt`, the `reply` as it was sampled, then `turns` and a cue.
+
+    None where the format rewrites the past, so that the conversation has to be rendered again.
+    """
 
     def __call__(self, prompt: Prompt, reply: str, turns: Sequence[Turn]) -> Prompt | None: ...
 
@@ -160,12 +176,13 @@ class Folding:
     """What the server rewrites before rendering because the official format has no place for it.
 
     late_system: system turns after the first place are legal. text_parts: user and assistant turns may
-    be lists of text parts; tool_text_parts: so may tool results.
+    be lists of text parts; tool_text_parts: so may tool results. bare_tools: a tool needs no description.
     """
 
     late_system: bool = True
     text_parts: bool = True
     tool_text_parts: bool = True
+    bare_tools: bool = True
 
 
 @frozen
@@ -186,10 +203,9 @@ class Serve:
 class Family:
     """One variant of a model family.
 
-    `render(conversation, cue=True)` writes the prompt: pure, byte for byte the official template's.
-    `new_parser(tools=(), prompt=None, start=None, salvage=False)` reads a reply to it; `salvage` makes an
-    argument of what an unreadable call holds. `extend(prompt, reply, turns)`
-    is the next prompt built on the text already sampled, or None where the format rewrites the past.
+    `render(conversation, cue=True)` writes the prompt, `new_parser(tools=(), prompt=None, start=None)` reads
+    a reply to it, `extend(prompt, reply, turns)` is the next prompt built on the text already sampled:
+    `help(Family.render)` and so on say more.
     `network(config, tensors)` gives the engine's ArchSpec, or None when only other engines can run it.
     `control_tokens` are all spellings by which the format steers the model: those of the reply's grammar,
     the end tokens, and what else the template writes (`prompt.control_tokens` of the family's file).
@@ -225,3 +241,8 @@ class Family:
     def model_types(self) -> tuple[str, ...]:
         """Values of model_type that this family may serve."""
         return self.identity.model_types
+
+
+# Where help() looks for what an attribute of a slotted class means.
+_CALLED = {"render": Render.__doc__, "new_parser": NewParser.__doc__, "extend": Extend.__doc__}
+Family.__slots__ = {**dict.fromkeys(Family.__slots__), **_CALLED}  # type: ignore[attr-defined]

@@ -26,10 +26,11 @@ from attrs import evolve
 
 import colibri
 import colibri_engine
-from colibri.conversation import Conversation
+from colibri.conversation import Conversation, Thinking
 from colibri.differences import pieces
 from colibri.errors import ColibriError
 from colibri.family import Family
+from colibri.framing import serve_defaults
 from colibri.loss_mask import reply_spans
 from colibri.protocols.openai_errors import explain
 from colibri.server.settings import settings_table
@@ -169,10 +170,12 @@ def families_table(families: colibri.Registry) -> str:
         (
             f"`{family.id}`",
             family.title,
+            "built in" if family.network else "another",
             f"`{family.served_as}`",
             _code(family.model_types) or "by name only",
             _thinking(family),
             ", ".join(family.features.efforts) or "–",
+            _served_thinking(family),
             _tools(family),
             "yes" if _continues(family) else "no",
             ", ".join(family.features.media) or "–",
@@ -181,8 +184,8 @@ def families_table(families: colibri.Registry) -> str:
         )
         for family in families.values()
     ]
-    headers = ("id", "model", "served as", "model types", "thinking", "efforts", "tools", "continuation")
-    return _table((*headers, "media", "prefix stable", "from"), rows)
+    headers = ("id", "model", "engine", "served as", "model types", "thinking", "efforts", "served thinking")
+    return _table((*headers, "tools", "continuation", "media", "prefix stable", "from"), rows)
 
 
 def variants_table(families: Sequence[Family]) -> str:
@@ -211,6 +214,20 @@ def _code(words: Sequence[str]) -> str:
 
 def _thinking(family: Family) -> str:
     return {"none": "–", "switch": "can be turned off", "always": "always"}[family.features.thinking]
+
+
+def _served_thinking(family: Family) -> str:
+    """What a server's prompt says of thinking to a request that says nothing of it."""
+    chat = _conversation("chat", {})
+    question = evolve(chat, turns=chat.turns[:2])
+    wishes = {"off": Thinking(enabled=False)} if family.features.thinking == "switch" else {}
+    wishes |= {level: Thinking(enabled=True, effort=level) for level in family.features.efforts}
+    wishes["on"] = Thinking(enabled=True)
+    if family.features.thinking == "none":
+        return "–"
+    served = family.render(serve_defaults(question, family))
+    said = (word for word, wish in wishes.items() if family.render(evolve(question, thinking=wish)) == served)
+    return next(said, "the model decides")
 
 
 def _tools(family: Family) -> str:
