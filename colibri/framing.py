@@ -12,6 +12,7 @@ from colibri.conversation import (
     Reasoning,
     Text,
     Thinking,
+    Tool,
     ToolCall,
     ToolResult,
     Turn,
@@ -21,6 +22,8 @@ from colibri.family import Family, Folding, NewParser, Prompt, Render
 from colibri.provenance import Segment
 from colibri.reply import ReplyCall
 from colibri.reply import fold as fold_events
+from colibri.schema import is_json
+from colibri.unfinished import finished
 
 __all__ = ["check_continuation", "extend", "fold", "serve_defaults"]
 
@@ -32,16 +35,27 @@ def fold(conversation: Conversation, family: Family) -> Conversation:
 
     `developer` becomes `system`. Where `Folding.late_system` is false, leading system turns join with a
     blank line and later ones move into the neighbouring user turn. Where text parts are not taken, they
-    join without a separator and null becomes an empty string.
+    join without a separator and null becomes an empty string. Where tools need a description, one without
+    gets an empty one. Arguments of a call that a reply's end cut
+    off, which clients send back as they got them, are closed where they stop.
 
     Raises:
         ConversationError: a role is unknown.
     """
-    turns = [_known_role(index, turn) for index, turn in enumerate(conversation.turns)]
+    turns = [_with_whole_calls(_known_role(index, turn)) for index, turn in enumerate(conversation.turns)]
     if not family.folding.late_system:
         turns = _move_system(turns)
     turns = [_flatten(turn, family.folding) for turn in turns]
-    return evolve(conversation, turns=tuple(turns))
+    tools = conversation.tools if family.folding.bare_tools else tuple(map(_described, conversation.tools))
+    return evolve(conversation, turns=tuple(turns), tools=tools)
+
+
+def _described(tool: Tool) -> Tool:
+    if isinstance(tool.function.get("description"), str):
+        return tool
+    function = {**tool.function, "description": ""}
+    bare = "function" not in tool.declaration
+    return Tool(function if bare else {**tool.declaration, "function": function})
 
 
 def _known_role(index: int, turn: Turn) -> Turn:
@@ -52,6 +66,19 @@ def _known_role(index: int, turn: Turn) -> Turn:
             where=Where(turn=index, field="role"),
         )
     return evolve(turn, role=role)
+
+
+def _with_whole_calls(turn: Turn) -> Turn:
+    if not any(isinstance(part, ToolCall) for part in turn.parts):
+        return turn
+    return evolve(turn, parts=tuple(map(_whole_call, turn.parts)))
+
+
+def _whole_call(part: Part) -> Part:
+    if not isinstance(part, ToolCall) or not part.arguments or is_json(part.arguments):
+        return part
+    whole = finished(part.arguments)
+    return part if whole is None else evolve(part, arguments=whole)
 
 
 def _move_system(turns: Sequence[Turn]) -> list[Turn]:

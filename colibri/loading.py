@@ -240,6 +240,7 @@ def _folding(table: Table) -> Folding:
         late_system=table.take("late_system", bool, True),
         text_parts=table.take("text_parts", bool, True),
         tool_text_parts=table.take("tool_text_parts", bool, True),
+        bare_tools=table.take("bare_tools", bool, True),
     )
     table.done()
     return folding

@@ -26,7 +26,7 @@ from syrupy.extensions.single_file import SingleFileSnapshotExtension
 
 from colibri.conversation import Conversation, Part, Reasoning, Text, Thinking, ToolCall, Turn
 from colibri.corpus import conversations as corpus
-from colibri.errors import ColibriError
+from colibri.errors import ColibriError, FamilyFileError
 from colibri.events import Event, ToolCallStart
 from colibri.family import Family, ParserLike, Prompt
 from colibri.registry import load
@@ -45,6 +45,8 @@ __all__ = [
     "told_cuts",
     "written",
 ]
+
+_REFUSED = "refused"
 
 Told: TypeAlias = tuple[str, bool | None]
 """A piece of a reply and whether it is a control token; None: the engine cannot tell."""
@@ -176,6 +178,19 @@ def family_suite(family: str | Family, *, conversations: Mapping[str, Conversati
     each_reply = pytest.mark.parametrize("case", list(replies))
 
     class FamilySuite:
+        def test_the_template_compiles(self) -> None:
+            subject.template.compile()
+
+        def test_the_cue_is_that_of_the_reply(self) -> None:
+            asked = [case for case in cases.values() if case.turns and not case.open_last]
+            prompts = [told for case in asked if not (told := _told(subject, case)).startswith(_REFUSED)]
+            assert prompts, "the template refuses every conversation of the corpus"
+            lacking = [text for text in prompts if subject.grammar.cue not in text]
+            assert len(lacking) < len(prompts), (
+                f"no prompt holds {subject.grammar.cue!r}, the `cue` of the reply's grammar, behind which a"
+                f" reply begins; one ends {prompts[0][-80:]!r}"
+            )
+
         @each_case
         def test_prompt(self, case: str, snapshot: Any) -> None:
             assert _told(subject, cases[case]) == snapshot(extension_class=PromptFile)
@@ -183,8 +198,9 @@ def family_suite(family: str | Family, *, conversations: Mapping[str, Conversati
         @each_case
         def test_render_is_pure(self, case: str) -> None:
             before = deepcopy(cases[case])
-            assert _told(subject, cases[case]) == _told(subject, cases[case])
-            assert cases[case] == before
+            once, again = _told(subject, cases[case]), _told(subject, cases[case])
+            assert once == again, _difference(once, again)
+            assert cases[case] == before, "the render changed the conversation it was given"
 
         @each_case
         def test_every_character_has_an_origin(self, case: str) -> None:
@@ -194,10 +210,10 @@ def family_suite(family: str | Family, *, conversations: Mapping[str, Conversati
                 return
             at = 0
             for segment in prompt.segments:
-                assert segment.start == at
-                assert segment.end > at
+                assert segment.start == at, f"{segment} does not begin where the one before ends, at {at}"
+                assert segment.end > at, f"{segment} is empty"
                 at = segment.end
-            assert at == len(prompt.text)
+            assert at == len(prompt.text), f"no segment covers what is behind {prompt.text[:at][-40:]!r}"
 
         @each_case
         def test_the_cue_only_adds(self, case: str) -> None:
@@ -207,20 +223,24 @@ def family_suite(family: str | Family, *, conversations: Mapping[str, Conversati
                 with_cue = subject.render(cases[case]).text
             except ColibriError:
                 return
-            assert with_cue.startswith(subject.render(cases[case], cue=False).text)
+            without = subject.render(cases[case], cue=False).text
+            assert with_cue.startswith(without), _difference(without, with_cue)
 
         def test_prefix_stability_is_as_said(self) -> None:
-            assert subject.features.prefix_stable == stability(subject)
+            said, found = subject.features.prefix_stable, stability(subject)
+            assert said == found, f"`features.prefix_stable` says {said!r}, the prompts say {found!r}"
 
         @each_reply
         def test_a_written_reply_is_read_back(self, case: str) -> None:
             reply = replies[case]
             said = fold(read(_parser(subject, reply), [reply.text]))
             again = evolve(reply.after, turns=(*reply.after.turns[:-1], _turn_of(said)))
-            assert subject.render(again, cue=False).text == subject.render(reply.after, cue=False).text
+            want, got = (subject.render(turns, cue=False).text for turns in (reply.after, again))
+            assert got == want, f"{reply.text!r} was read as {said}: {_difference(want, got)}"
             if subject.features.tools:
-                assert _calls(said.tool_calls) == _calls(reply.calls)
-            assert not said.broken
+                calls, meant = _calls(said.tool_calls), _calls(reply.calls)
+                assert calls == meant, f"{reply.text!r} was read as the calls {calls}, not {meant}"
+            assert not said.broken, f"{reply.text!r} was read as broken calls: {said.broken}"
 
         @each_reply
         def test_cutting_makes_no_difference(self, case: str) -> None:
@@ -235,9 +255,9 @@ def family_suite(family: str | Family, *, conversations: Mapping[str, Conversati
             spans = sorted((event.start, event.end) for event in read(_parser(subject, reply), [reply.text]))
             at = 0
             for start, end in spans:
-                assert start <= at
+                assert start <= at, f"no event covers {reply.text[at:start]!r} of {reply.text!r}"
                 at = max(at, end)
-            assert at == len(reply.text)
+            assert at == len(reply.text), f"no event covers {reply.text[at:]!r} of {reply.text!r}"
 
         @each_reply
         @pytest.mark.parametrize("reason", ["stop", "length"])
@@ -245,7 +265,7 @@ def family_suite(family: str | Family, *, conversations: Mapping[str, Conversati
             reply = replies[case]
             for end in range(0, len(reply.text), max(1, len(reply.text) // 40)):
                 said = fold(read(_parser(subject, reply), [reply.text[:end]], reason))
-                assert len(said.tool_calls) <= len(reply.calls)
+                assert len(said.tool_calls) <= len(reply.calls), f"{reply.text[:end]!r} was read as {said}"
 
     FamilySuite.__doc__ = f"The laws of a family, for {subject.id}."
     FamilySuite.__qualname__ = FamilySuite.__name__ = f"Test_{subject.id}"
@@ -255,8 +275,18 @@ def family_suite(family: str | Family, *, conversations: Mapping[str, Conversati
 def _told(family: Family, conversation: Conversation) -> str:
     try:
         return family.render(conversation).text
+    except FamilyFileError:
+        raise
     except ColibriError as error:
-        return f"refused ({error.code}): {error.message}"
+        return f"{_REFUSED} ({error.code}): {error.message}"
+
+
+def _difference(want: str, got: str) -> str:
+    """Where two texts begin to differ."""
+    at = next(
+        (at for at, (a, b) in enumerate(zip(want, got, strict=False)) if a != b), min(len(want), len(got))
+    )
+    return f"behind {want[max(0, at - 40) : at]!r} comes {got[at : at + 40]!r}, not {want[at : at + 40]!r}"
 
 
 def _parser(family: Family, reply: Written) -> ParserLike:

@@ -55,8 +55,9 @@ class Offer:
     `Sampling` fields that the engine honours. max_choices: the largest `n`. max_logprobs: the largest
     number of alternatives a position; 0 is no log probabilities at all. echo: the engine reads out prompt
     positions. token_ids: it takes token ids as a prompt. media: kinds of input beside text that family and
-    engine both take. tools: tool declarations are served. efforts: effort levels of the variant beyond the
-    common ones. continue_assistant: a trailing assistant message is continued.
+    engine both take. tools: tool declarations are served; tools_in_words: the operator could have them
+    served in words. efforts: effort levels of the variant beyond the common ones. continue_assistant: a
+    trailing assistant message is continued.
     """
 
     model: str
@@ -70,6 +71,7 @@ class Offer:
     token_ids: bool = False
     media: frozenset[str] = frozenset()
     tools: bool = False
+    tools_in_words: bool = False
     efforts: tuple[str, ...] = ()
     continue_assistant: bool = True
 

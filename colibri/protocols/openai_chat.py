@@ -133,7 +133,8 @@ def _check_media(conversation: Conversation, offer: Offer) -> None:
 def _check_tools(conversation: Conversation, offer: Offer, strict: bool) -> None:
     active = active_tools(conversation)
     if active and not offer.tools:
-        refused("tools", "by this model; leave out `tools` and `tool_choice`")
+        help = ", or start the server with --tool-fallback" if offer.tools_in_words else ""
+        refused("tools", f"by this model; leave out `tools` and `tool_choice`{help}")
     if not offer.tools:
         _check_no_calls(conversation)
     if strict and not active:

@@ -124,7 +124,8 @@ def _no_suffix(name: str, value: Any) -> None:
 def _choices(most: int) -> Check:
     def check(name: str, value: Any) -> int:
         if type(value) is not int or not 1 <= value <= most:
-            refuse(name, "1" if most == 1 else f"an integer from 1 to {most}", "unsupported_value")
+            expected = "1 with this model's engine" if most == 1 else f"an integer from 1 to {most}"
+            refuse(name, expected, "unsupported_value")
         return value
 
     return check

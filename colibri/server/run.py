@@ -45,7 +45,8 @@ def run_server(
         SettingsError: the address cannot be listened on or is public without a key.
         EngineError: the model cannot be loaded.
     """
-    logging.getLogger("colibri").setLevel(logging.INFO)
+    for name in ("colibri", "colibri_engine"):
+        logging.getLogger(name).setLevel(logging.INFO)
     asyncio.run(_run(settings, family, open_engine, ready))
 
 

@@ -61,6 +61,7 @@ class Served:
             token_ids=able.token_ids,
             media=frozenset(self.media),
             tools=features.tools_served,
+            tools_in_words=not features.tools,
             efforts=features.efforts,
             continue_assistant=settings.continue_assistant,
         )

@@ -82,7 +82,8 @@ def end_hard(process, how):
     process.send_signal(signal.SIGTERM)
     time.sleep(0.1)
     process.send_signal(signal.SIGTERM)
-    assert process.wait(timeout=10) == 128 + signal.SIGTERM
+    # The second may come when the server has let go of the signal, which then ends it by itself.
+    assert process.wait(timeout=10) in (128 + signal.SIGTERM, -signal.SIGTERM)
 
 
 @pytest.mark.parametrize("how", ["killed", "second signal"])

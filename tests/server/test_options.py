@@ -8,6 +8,7 @@ import pytest
 
 from colibri_engine.api import Capabilities
 from colibri_engine.errors import JobError
+from tests.library.replies import cases, tools
 
 from .scripted import ScriptedEngine, say
 
@@ -82,6 +83,11 @@ async def test_families_without_a_tool_format(serve):
     async with serve(family_name="olmoe") as live:
         status, body, _ = await live.chat(tools=TOOLS)
         assert (status, body["error"]["param"]) == (400, "tools")
+        assert "--tool-fallback" in body["error"]["message"]
+    async with serve(family_name="inkling") as live:
+        status, body, _ = await live.chat(tools=TOOLS)
+        assert (status, body["error"]["param"]) == (400, "tools")
+        assert "--tool-fallback" not in body["error"]["message"]
     async with serve(ScriptedEngine(say(GLM_CALL)), family_name="olmoe", tool_fallback=True) as live:
         status, body, _ = await live.chat(tools=TOOLS)
         assert body["choices"][0]["message"]["tool_calls"][0]["function"]["name"] == "read"
@@ -259,3 +265,39 @@ async def test_what_an_engine_refuses_is_told_by_the_field_of_the_request(serve,
         status, body, _ = await live.chat()
         assert (status, body["error"]["param"], body["error"]["code"]) == (400, param, "invalid_value")
         assert body["error"]["message"] == message
+
+
+@pytest.mark.parametrize(
+    ("name", "grammar"),
+    [
+        ("glm52", "glm47"),
+        ("qwen36", "qwen3_xml"),
+        ("deepseek_v4", "deepseek_v4"),
+        ("kimi_k3", "kimi_k3"),
+        ("mimo26", "mimo_v2"),
+        ("gpt_oss", "gpt_oss"),
+        ("minimax_m3", "minimax_m3"),
+    ],
+)
+async def test_a_call_that_was_cut_off_is_taken_back(serve, name, grammar):
+    """A client cannot go on if the server refuses what it said itself."""
+    case = next(
+        case
+        for case in cases()
+        if case["family"] == grammar and case["kind"] in ("single_call", "typed_arguments")
+    )
+    declared = [tool.declaration for tool in tools(case["tools"])]
+    raw, called = case["raw"], 0
+    async with serve(family_name=name) as live:
+        for end in range(len(raw) // 4, len(raw), max(1, len(raw) // 25)):
+            live.engine.script = say(raw[:end])
+            status, body, _ = await live.chat(tools=declared)
+            assert status == 200
+            said = body["choices"][0]["message"]
+            calls = said.get("tool_calls", [])
+            called += bool(calls)
+            results = [{"role": "tool", "tool_call_id": call["id"], "content": "cut off"} for call in calls]
+            turns = [{"role": "user", "content": "hi"}, said, *results, {"role": "user", "content": "again"}]
+            status, body, _ = await live.chat(turns, tools=declared)
+            assert status == 200, (raw[:end], body)
+    assert called > 3
