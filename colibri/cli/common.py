@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from colibri.cli.failures import warn
+from colibri.server.variables import both_names
 
 if TYPE_CHECKING:
     from colibri.family import Family
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DEFAULT_MODEL",
     "as_json",
+    "config_option",
     "disable_plugin",
     "disabled_plugins",
     "family_option",
@@ -60,12 +62,17 @@ def disabled_plugins(ctx: click.Context) -> list[str]:
 model_option = click.option(
     "--model",
     "-m",
-    envvar="COLI_MODEL",
+    envvar=both_names("COLI_MODEL"),
     metavar="PATH",
     help=f"Checkpoint: a folder, a .gguf file or a name that can be pulled; {DEFAULT_MODEL} when absent.",
 )
 family_option = click.option(
     "--family", "-f", metavar="ID", help="Model family; found from the checkpoint when absent."
+)
+config_option = click.option(
+    "--config",
+    metavar="FILE",
+    help="TOML file with settings, its paths relative to its folder; flags and environment win over it.",
 )
 as_json = click.option("--json", "as_json", is_flag=True, help="Write JSON for programs.")
 

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import click
 
-from colibri.cli.common import disable_plugin, find_checkpoint, load_registry, model_on_disk
+from colibri.cli.common import config_option, disable_plugin, find_checkpoint, load_registry, model_on_disk
 from colibri.engines import network_of, open_command, open_engine, open_process
 from colibri.family import Family
 from colibri.server.run import listen, run_server
@@ -39,17 +39,18 @@ def _option(row: Setting) -> Callable[[_Decorated], _Decorated]:
     """The option of one row; ranges are the table's to check, so that every source has one error."""
     shape: dict[str, Any] = {"type": _TYPES.get(row.kind, click.STRING)}
     if row.kind == "switch":
-        shape = {"is_flag": True, "flag_value": True} if "/" not in row.flag else {"is_flag": True}
+        shape = {"is_flag": True}
     elif row.kind == "list":
         shape["multiple"] = True
     elif row.choices:
         shape["type"] = click.Choice(row.choices)
-    words = f"{row.help[:1].upper()}{row.help[1:]}. [{row.variable}]"
+    default = f"; default: {row.shown_default}" if row.shown_default else ""
+    words = f"{row.help[:1].upper()}{row.help[1:]}. [{row.variable}{default}]"
     return click.option(row.flag, row.name, default=None, help=words, **shape)
 
 
 @click.command()
-@click.option("--config", metavar="FILE", help="TOML file with settings; flags and environment win over it.")
+@config_option
 @click.option("--check-config", is_flag=True, help="Check the settings, write them as TOML, and end.")
 @_setting_options
 @disable_plugin
@@ -57,7 +58,8 @@ def _option(row: Setting) -> Callable[[_Decorated], _Decorated]:
 def command(ctx: click.Context, /, config: str | None, check_config: bool, **flags: Any) -> None:
     """Serve a model over HTTP, as an OpenAI-compatible API.
 
-    Each setting is also an environment variable, shown in brackets, and a key of the --config file.
+    Each setting is also an environment variable, shown in brackets, which may begin with COLI_ or COLIBRI_,
+    and a key of the --config file.
     """
     settings = load_settings(config, os.environ, flags)
     if check_config:
@@ -67,6 +69,8 @@ def command(ctx: click.Context, /, config: str | None, check_config: bool, **fla
     open_it = _opener(settings, path, family)
     logging.basicConfig(format="%(message)s")
     run_server(settings, family, open_it, lambda url: _announce(settings, family, url))
+    # The carriage return writes over the ^C of a terminal.
+    click.echo("\rstopped" if sys.stderr.isatty() else "stopped", err=True)
 
 
 def _model(ctx: click.Context, settings: Settings) -> tuple[Path | None, Family]:
@@ -124,7 +128,7 @@ def _check(ctx: click.Context, settings: Settings) -> None:
 def _announce(settings: Settings, family: Family, url: str) -> None:
     """Tell where the server listens and how to try it."""
     body = json.dumps(
-        {"model": settings.model_id or family.id, "messages": [{"role": "user", "content": "Hello"}]}
+        {"model": settings.model_id or family.served_as, "messages": [{"role": "user", "content": "Hello"}]}
     )
     headers = ["Content-Type: application/json"]
     if settings.api_key or settings.api_key_file:

@@ -16,7 +16,7 @@ _PORT = next(row for row in SETTINGS if row.name == "port")
 @click.option(
     "--port",
     type=click.IntRange(1, 65535),
-    envvar=_PORT.variable,
+    envvar=_PORT.variables,
     default=_PORT.default,
     show_default=True,
     help="The port that the server listens on.",

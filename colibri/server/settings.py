@@ -7,127 +7,19 @@ the flags.
 from __future__ import annotations
 
 import difflib
-import math
+import os
 import re
 import shlex
 import tomllib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 from attrs import evolve, field, fields, frozen
 
-from colibri.errors import ColibriError
+from colibri.server.setting import Setting, SettingsError
 
 __all__ = ["SETTINGS", "Setting", "Settings", "SettingsError", "load_settings", "settings_table"]
-
-Kind: TypeAlias = Literal["text", "integer", "number", "switch", "list"]
-
-_EXPECTED = {
-    "text": "a string",
-    "integer": "a whole number",
-    "number": "a number",
-    "switch": "true or false",
-    "list": "a list of strings",
-}
-_SWITCH_WORDS = {"1": True, "true": True, "yes": True, "on": True}
-_SWITCH_WORDS |= {"0": False, "false": False, "no": False, "off": False}
-
-
-class SettingsError(ColibriError):
-    """A setting is unknown or has a value that it cannot have; the message names it and its source."""
-
-    code = "invalid_setting"
-
-
-@frozen
-class Setting:
-    """One row of the table.
-
-    `flag` is the command line's spelling, `variable` the environment's, `name` the TOML key. Numbers lie
-    in [minimum, maximum]; `positive` excludes zero. `separator` splits a list in the environment; without
-    one the variable holds a single item. `secret` values are never shown. `form` tells whether a text, or an
-    item of a list, is what `words` calls it.
-    """
-
-    flag: str
-    variable: str
-    help: str
-    kind: Kind = "text"
-    name: str = ""
-    default: Any = None
-    minimum: float | None = None
-    maximum: float | None = None
-    positive: bool = False
-    choices: tuple[str, ...] = ()
-    separator: str | None = None
-    secret: bool = False
-    form: Callable[[str], bool] = lambda text: True
-    words: str = ""
-
-    def read(self, text: str, source: str) -> Any:
-        """The value that an environment variable spells.
-
-        Raises:
-            SettingsError: it spells none.
-        """
-        if self.kind == "list":
-            items = text.split(self.separator) if self.separator else [text]
-            return self.check([item.strip() for item in items if item.strip()], source)
-        if self.kind == "switch":
-            return self.check(_SWITCH_WORDS.get(text.strip().lower(), text), source)
-        if self.kind in ("integer", "number"):
-            try:
-                return self.check(int(text) if self.kind == "integer" else float(text), source)
-            except ValueError:
-                raise self._error(text, source) from None
-        return self.check(text, source)
-
-    def check(self, value: Any, source: str) -> Any:
-        """`value` in the type of its field.
-
-        Raises:
-            SettingsError: it has another type or lies outside the range.
-        """
-        if not self._fits(value):
-            raise self._error(value, source)
-        if self.kind == "list":
-            return tuple(value)
-        return float(value) if self.kind == "number" else value
-
-    def _fits(self, value: Any) -> bool:
-        if self.kind == "list":
-            return isinstance(value, list | tuple) and all(self._is_text(item) for item in value)
-        if self.kind == "switch":
-            return isinstance(value, bool)
-        if self.kind == "text":
-            return self._is_text(value) and (not self.choices or value in self.choices)
-        if isinstance(value, bool) or not isinstance(value, int if self.kind == "integer" else int | float):
-            return False
-        low = -math.inf if self.minimum is None else self.minimum
-        high = math.inf if self.maximum is None else self.maximum
-        return math.isfinite(value) and low <= value <= high and not (self.positive and value <= 0)
-
-    def _is_text(self, value: Any) -> bool:
-        return isinstance(value, str) and value != "" and "\0" not in value and self.form(value)
-
-    def _error(self, value: Any, source: str) -> SettingsError:
-        shown = "the value given" if self.secret else repr(value)
-        return SettingsError(f"{source}: `{self.name}` must be {self.expected}, not {shown}")
-
-    @property
-    def expected(self) -> str:
-        """What a value must be, in words."""
-        if self.choices:
-            return "one of " + ", ".join(self.choices)
-        words = self.words or _EXPECTED[self.kind]
-        if self.positive:
-            words += " above 0"
-        if self.minimum is not None:
-            words += f" from {self.minimum:g}"
-        if self.maximum is not None:
-            words += f" to {self.maximum:g}" if self.minimum is not None else f", at most {self.maximum:g}"
-        return words
 
 
 def _is_command(text: str) -> bool:
@@ -150,7 +42,11 @@ class Settings:
     """Everything `colibri serve` can be told."""
 
     model: str | None = _row(
-        None, "--model", "COLI_MODEL", "checkpoint: a folder, a .gguf file or a name that can be pulled"
+        None,
+        "--model",
+        "COLI_MODEL",
+        "checkpoint: a folder, a .gguf file or a name that can be pulled",
+        beside=os.path.exists,
     )
     model_id: str | None = _row(
         None, "--model-id", "COLIBRI_MODEL_ID", "the name clients use; the family's own when absent"
@@ -186,6 +82,7 @@ class Settings:
         "--kv-folder",
         "COLIBRI_KV_FOLDER",
         "folder in which conversations outlive the engine; nothing is kept when absent",
+        beside=lambda path: True,
     )
     context: int | None = _row(
         None,
@@ -238,11 +135,15 @@ class Settings:
         secret=True,
     )
     api_key_file: str | None = _row(
-        None, "--api-key-file", "COLIBRI_API_KEY_FILE", "file with one key a line"
+        None,
+        "--api-key-file",
+        "COLIBRI_API_KEY_FILE",
+        "file with one key a line",
+        beside=lambda path: True,
     )
     allow_insecure_bind: bool = _row(
         False,
-        "--allow-insecure-bind",
+        "--allow-insecure-bind/--no-allow-insecure-bind",
         "COLIBRI_ALLOW_INSECURE_BIND",
         "listen beyond loopback without a key",
         kind="switch",
@@ -323,14 +224,14 @@ class Settings:
     )
     tool_fallback: bool = _row(
         False,
-        "--tool-fallback",
+        "--tool-fallback/--no-tool-fallback",
         "COLI_TOOL_FALLBACK",
         "offer tools on families whose format has none, by a prompt that describes them",
         kind="switch",
     )
     tool_salvage: bool = _row(
         False,
-        "--tool-salvage",
+        "--tool-salvage/--no-tool-salvage",
         "COLI_TOOL_SALVAGE",
         "recover an argument from a malformed tool call",
         kind="switch",
@@ -344,7 +245,7 @@ class Settings:
     )
     visible_keepalive: bool = _row(
         False,
-        "--visible-keepalive",
+        "--visible-keepalive/--no-visible-keepalive",
         "COLIBRI_VISIBLE_KEEPALIVE",
         "signs of life of a stream show as dots, for clients that wait for text",
         kind="switch",
@@ -408,20 +309,22 @@ def load_settings(
 ) -> Settings:
     """Settings from a TOML file, environment variables and flags, later ones winning.
 
-    `flags` maps names of settings to values; None and empty lists count as not given, as do empty
-    environment variables.
+    Relative paths in the file are relative to its folder. Variables may begin with either prefix; the one
+    that the table names wins. `flags` maps names of settings to values; None and empty lists count as not
+    given, as do empty environment variables.
 
     Raises:
         SettingsError: the file cannot be read, a key is unknown, or a value does not fit.
     """
     rows = {row.name: row for row in SETTINGS}
     values: dict[str, Any] = {}
+    environ = environ or {}
     for key, value in (_read_file(Path(config)) if config is not None else {}).items():
-        values[key] = _known(rows, key, str(config)).check(value, str(config))
+        row = _known(rows, key, str(config))
+        values[key] = row.located(row.check(value, str(config)), Path(config or "").parent)
     for row in SETTINGS:
-        text = (environ or {}).get(row.variable, "")
-        if text:
-            values[row.name] = row.read(text, row.variable)
+        if given := [name for name in row.variables if environ.get(name)]:
+            values[row.name] = row.read(environ[given[0]], given[0])
     for key, value in (flags or {}).items():
         row = _known(rows, key, "flags")
         if value is not None and value != () and value != []:
@@ -461,17 +364,9 @@ def _read_file(path: Path) -> dict[str, Any]:
 def settings_table(rows: Sequence[Setting] = SETTINGS) -> str:
     """The table in Markdown, for the docs."""
     lines: Iterable[tuple[str, ...]] = (
-        (f"`{row.flag}`", f"`{row.variable}`", f"`{row.name}`", row.expected, _shown(row.default), row.help)
+        (f"`{row.flag}`", f"`{row.variable}`", f"`{row.name}`", row.expected, row.shown_default, row.help)
         for row in rows
     )
     head = ("flag", "environment", "TOML key", "value", "default", "meaning")
     body = [head, ("---",) * len(head), *lines]
     return "".join("| " + " | ".join(cells) + " |\n" for cells in body)
-
-
-def _shown(default: Any) -> str:
-    if default is None or default == ():
-        return ""
-    if isinstance(default, bool):
-        return "on" if default else "off"
-    return f"{default:g}" if isinstance(default, float) else str(default)

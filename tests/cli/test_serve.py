@@ -7,12 +7,16 @@ import subprocess
 import sys
 import tomllib
 import urllib.request
+from itertools import chain
 
 import pytest
 from click.testing import CliRunner
 
+from colibri.cli import serve
 from colibri.cli.program import program
-from colibri.server.settings import SETTINGS
+from colibri.registry import load
+from colibri.server.served import Served
+from colibri.server.settings import SETTINGS, Settings
 
 
 @pytest.fixture
@@ -37,24 +41,40 @@ def test_it_tells_where_it_listens_answers_and_ends(server):
     assert url.startswith("http://127.0.0.1:")
     words = shlex.split(curl)
     assert words[:2] == ["curl", f"{url}/chat/completions"]
-    body = {**json.loads(words[words.index("-d") + 1]), "max_tokens": 4, "temperature": 0}
+    body = json.loads(words[words.index("-d") + 1])
+    with urllib.request.urlopen(f"{url}/models", timeout=60) as answer:
+        assert body["model"] == json.load(answer)["data"][0]["id"]
+    body |= {"max_tokens": 4, "temperature": 0}
     request = urllib.request.Request(
         words[1], json.dumps(body).encode(), {"Content-Type": "application/json"}
     )
     with urllib.request.urlopen(request, timeout=60) as answer:
         message = json.load(answer)["choices"][0]["message"]
     assert message["content"]
-    process.send_signal(signal.SIGTERM)
+    process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=30)
     assert process.returncode == 0, errors
     assert "Traceback" not in errors
+    assert errors.splitlines()[-1] == "stopped"
+
+
+@pytest.mark.parametrize("model_id", [None, "mine/own"])
+def test_the_request_to_try_names_the_model_as_it_is_served(capsys, model_id):
+    settings = Settings(model_id=model_id)
+    for family in load().values():
+        serve._announce(settings, family, "http://127.0.0.1:1")
+        words = shlex.split(capsys.readouterr().out.splitlines()[1])
+        assert json.loads(words[-1])["model"] == Served(family, None, settings).id
 
 
 def test_every_setting_is_an_option_with_its_help_and_variable():
     shown = " ".join(CliRunner().invoke(program, ["serve", "--help"], terminal_width=200).stdout.split())
     for row in SETTINGS:
         assert row.flag.partition("/")[0] in shown
-        assert f"[{row.variable}]" in shown
+        default = f"; default: {row.shown_default}" if row.shown_default else ""
+        assert f"[{row.variable}{default}]" in shown
+    assert "[COLIBRI_PORT; default: 8000]" in shown
+    assert "[COLIBRI_ACCESS_LOG; default: on]" in shown
 
 
 def test_stop_ends_the_server_of_a_port(server, run, tmp_path, monkeypatch):
@@ -77,8 +97,8 @@ def test_stop_without_a_server_is_refused(refused, tmp_path, monkeypatch):
 @pytest.fixture
 def check(run, monkeypatch):
     """`check(…)` runs `colibri serve --check-config` without settings of the environment."""
-    for row in SETTINGS:
-        monkeypatch.delenv(row.variable, raising=False)
+    for name in chain.from_iterable(row.variables for row in SETTINGS):
+        monkeypatch.delenv(name, raising=False)
 
     def invoke(*args, runner=run):
         return runner("serve", "--check-config", *args)
@@ -157,16 +177,16 @@ def serve_and_check(run, model, *flags):
     ],
 )
 def test_what_the_server_refuses_the_check_refuses_in_the_same_words(refused, smollm2_path, flags, reason):
-    serve, check = serve_and_check(refused, smollm2_path, "--port", "0", *flags)
-    assert serve == check
+    served, check = serve_and_check(refused, smollm2_path, "--port", "0", *flags)
+    assert served == check
     assert reason in check
 
 
 def test_a_port_in_use_is_refused_by_the_server_and_by_the_check(refused, smollm2_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        serve, check = serve_and_check(refused, smollm2_path, "--port", port)
-    assert serve == check == f"`port` {port} on 127.0.0.1 is in use; choose another with --port"
+        served, check = serve_and_check(refused, smollm2_path, "--port", port)
+    assert served == check == f"`port` {port} on 127.0.0.1 is in use; choose another with --port"
 
 
 def test_the_family_of_the_checkpoint_is_checked(check, smollm2_path, tmp_path, refused):

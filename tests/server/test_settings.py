@@ -37,6 +37,67 @@ def test_switch_words(word):
     assert load_settings(environ={"COLI_CONTINUE_ASSISTANT": "0"}).continue_assistant is False
 
 
+@pytest.fixture
+def written():
+    """A value of a setting other than its default, as the environment spells it."""
+    words = {"integer": "2", "number": "0.5", "list": "a.example", "text": "word"}
+
+    def write(row, other=False) -> str:
+        if row.kind == "switch":
+            return "off" if other else "on"
+        if row.choices:
+            return row.choices[other]
+        return words[row.kind].replace("2", "3").replace("0.5", "0.25") if other else words[row.kind]
+
+    return write
+
+
+@pytest.mark.parametrize("row", SETTINGS, ids=lambda row: row.name)
+def test_variables_have_two_prefixes_and_the_documented_one_wins(row, written):
+    documented, other = row.variables
+    assert documented == row.variable
+    assert {documented.partition("_")[0], other.partition("_")[0]} == {"COLI", "COLIBRI"}
+    assert documented.partition("_")[2] == other.partition("_")[2]
+    for name in row.variables:
+        for value in (written(row), written(row, other=True)):
+            read = getattr(load_settings(environ={name: value}), row.name)
+            assert read == row.read(value, name)
+    both = {other: written(row), documented: written(row, other=True)}
+    assert load_settings(environ=both) == load_settings(environ={documented: both[documented]})
+    assert load_settings(environ={**both, documented: ""}) == load_settings(environ={other: both[other]})
+
+
+@pytest.mark.parametrize("row", [row for row in SETTINGS if row.kind != "text"], ids=lambda row: row.name)
+def test_an_error_names_the_variable_that_was_set(row):
+    other = row.variables[1]
+    with pytest.raises(SettingsError, match=f"^{other}: `{row.name}` must be"):
+        load_settings(environ={other: "\0"})
+
+
+def test_paths_of_a_file_are_relative_to_its_folder(tmp_path, monkeypatch):
+    (tmp_path / "etc").mkdir()
+    config = tmp_path / "etc" / "c.toml"
+    config.write_text('api_key_file = "keys"\nkv_folder = "kv"\nmodel = "smollm2"\nhost = "keys"\n')
+    settings = load_settings(config)
+    folder = tmp_path / "etc"
+    assert (settings.api_key_file, settings.kv_folder) == (str(folder / "keys"), str(folder / "kv"))
+    assert (settings.model, settings.host) == ("smollm2", "keys")
+    (folder / "smollm2").mkdir()
+    assert load_settings(config).model == str(folder / "smollm2")
+    assert load_settings(config, {"COLIBRI_KV_FOLDER": "kv"}, {"api_key_file": "k"}).kv_folder == "kv"
+    assert load_settings(config, flags={"api_key_file": "keys"}).api_key_file == "keys"
+    monkeypatch.chdir(folder)
+    assert load_settings("c.toml").api_key_file == "keys"
+    config.write_text('api_key_file = "/etc/keys"\n')
+    assert load_settings(config).api_key_file == "/etc/keys"
+
+
+def test_every_switch_can_be_turned_on_and_off():
+    for row in SETTINGS:
+        on, _, off = row.flag.partition("/")
+        assert off == (f"--no-{on.removeprefix('--')}" if row.kind == "switch" else "")
+
+
 @pytest.mark.parametrize(
     ("variable", "text"),
     [
