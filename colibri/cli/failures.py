@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 import click
 
 __all__ = ["sentence", "warn"]
@@ -21,6 +23,8 @@ def sentence(error: BaseException) -> str | None:
         return error.format_message()
     if isinstance(error, OSError):
         reason = error.strerror or str(error)
+        if error.errno == errno.ENOSPC and error.filename is None:
+            return f"the output cannot be written: {reason}"
         return reason if error.filename is None else f"{error.filename}: {reason}"
     return None
 

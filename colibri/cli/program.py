@@ -5,12 +5,14 @@ Command modules are imported only when their command runs, so that `colibri --he
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Any, NoReturn
 
 import click
+from click.exceptions import NoArgsIsHelpError
 
 from colibri.cli.common import disable_plugin, disabled_plugins
 from colibri.cli.failures import sentence, warn
@@ -71,14 +73,26 @@ class Program(click.Group):
     ) -> Any:
         """Run, and end the process; errors a user can repair become one sentence and exit code 2."""
         if not standalone_mode:
-            return super().main(args, standalone_mode=False, **extra)
+            return self._run(args, **extra)
         try:
-            code = super().main(args, standalone_mode=False, **extra)
+            code = self._run(args, **extra)
+            sys.stdout.flush()
         except click.Abort:
             sys.exit(_INTERRUPTED)
+        except BrokenPipeError:
+            _drop_unwritable()
+            sys.exit(1)
         except Exception as error:
             _end(error)
         sys.exit(code if isinstance(code, int) else 0)
+
+    def _run(self, args: Sequence[str] | None, **extra: Any) -> Any:
+        """Run; a group without a command writes its help."""
+        try:
+            return super().main(args, standalone_mode=False, **extra)
+        except NoArgsIsHelpError as error:
+            click.echo(error.format_message())
+            return 0
 
 
 def _plugin_commands(ctx: click.Context) -> click.Group:
@@ -103,8 +117,17 @@ def _end(error: Exception) -> NoReturn:
     message = sentence(error)
     if message is None:
         raise error
+    _drop_unwritable()
     click.echo(f"colibri: {message}", err=True)
     sys.exit(_MISUSE)
+
+
+def _drop_unwritable() -> None:
+    """Drop what stdout holds if it takes no more, else the interpreter complains of it at the end."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @click.group(cls=Program, context_settings={"help_option_names": ["-h", "--help"]})

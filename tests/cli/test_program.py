@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 from importlib import import_module
@@ -39,7 +40,32 @@ def test_every_command_explains_itself(run, name):
 
 def test_no_arguments_show_the_help():
     result = python("-m", "colibri")
-    assert "Usage: colibri [OPTIONS] COMMAND" in result.stdout + result.stderr
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout == python("-m", "colibri", "--help").stdout
+    assert result.stdout.startswith("Usage: colibri [OPTIONS] COMMAND")
+
+
+GROUP = """
+from colibri import hookimpl
+
+@hookimpl
+def colibri_commands(cli):
+    @cli.group()
+    def herd():
+        \"\"\"Zebras.\"\"\"
+
+    @herd.command()
+    def count():
+        print(7)
+"""
+
+
+def test_a_group_without_a_command_shows_its_help(run, install):
+    install("colibri-zebra", GROUP)
+    result = run("herd")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout == run("herd", "--help").stdout
+    assert run("herd", "count").stdout == "7\n"
 
 
 def test_the_version_is_the_distributions(run):
@@ -82,15 +108,33 @@ def test_a_defect_is_not_hidden(run, install):
     assert isinstance(run("act").exception, ZeroDivisionError)
 
 
-def test_a_reader_that_goes_away_is_no_error():
+@pytest.mark.parametrize("args", [["models", "--json"], []])
+def test_a_reader_that_goes_away_is_no_error(args):
     writer = subprocess.Popen(
-        [sys.executable, "-m", "colibri", "models", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [sys.executable, "-m", "colibri", *args], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
     writer.stdout.close()
     errors = writer.stderr.read()
     writer.stderr.close()
     writer.wait(60)
     assert errors == b""
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("args", [["models"], ["models", "--json"], ["--help"], []])
+def test_a_full_disk_is_one_sentence(args, unbuffered):
+    with open("/dev/full", "w") as full:
+        result = subprocess.run(
+            [sys.executable, "-m", "colibri", *args],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            check=False,
+            env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+        )
+    assert result.returncode == 2
+    assert result.stderr == "colibri: the output cannot be written: No space left on device\n"
 
 
 LIGHT = """
