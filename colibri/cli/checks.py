@@ -12,6 +12,7 @@ from typing import Literal, TypeAlias
 from attrs import frozen
 
 from colibri.cli.common import DEFAULT_MODEL, model_on_disk
+from colibri.cli.output import size_words
 from colibri.errors import ColibriError, DuplicateClaim
 from colibri.models import CACHE, cache_folder, cached, known_models
 from colibri.registry import Registry, load
@@ -81,7 +82,7 @@ def _memory() -> Finding:
     free = _available_memory()
     if free is None:
         return Finding("memory", "note", "how much is free cannot be told on this system")
-    return Finding("memory", "ok", f"{_gigabytes(free)} available")
+    return Finding("memory", "ok", f"{size_words(free)} available")
 
 
 def _available_memory() -> int | None:
@@ -108,9 +109,9 @@ def _cache(model: str | None) -> Finding:
     if wanted is not None and cached(wanted) is None:
         needed = 2 * wanted.wheel_size + wanted.size
         if free < needed:
-            repair = f"free {_gigabytes(needed)}, or name another folder in {CACHE}"
-            return Finding("cache", "fails", f"{folder} has {_gigabytes(free)} free", repair)
-    return Finding("cache", "ok", f"{folder}, {_gigabytes(free)} free")
+            repair = f"free {size_words(needed)}, or name another folder in {CACHE}"
+            return Finding("cache", "fails", f"{folder} has {size_words(free)} free", repair)
+    return Finding("cache", "ok", f"{folder}, {size_words(free)} free")
 
 
 def _plugins(disabled: list[str]) -> tuple[Registry | None, list[Finding]]:
@@ -158,11 +159,11 @@ def _model(model: str | None, family: str | None, registry: Registry | None) -> 
 
 def _size(checkpoint: Checkpoint) -> Finding:
     size, free = sum(file.size for file in checkpoint.files), _available_memory()
-    found = f"{checkpoint.path}: {checkpoint.architecture}, {_gigabytes(size)}"
+    found = f"{checkpoint.path}: {checkpoint.architecture}, {size_words(size)}"
     if free is not None and size > free:
         repair = "stop other programs, or use a smaller model or a coarser quantisation of it"
         return Finding(
-            "model", "fails", f"{found}, more than the {_gigabytes(free)} that are available", repair
+            "model", "fails", f"{found}, more than the {size_words(free)} that are available", repair
         )
     return Finding("model", "ok", found)
 
@@ -200,7 +201,3 @@ def _port(port: int) -> Finding:
         found = f"{port} is served by process {server.pid} of this user"
         return Finding("port", "note", found, f"to end it: colibri stop --port {port}")
     return Finding("port", "ok", f"{port} is free")
-
-
-def _gigabytes(size: int) -> str:
-    return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.0f} MB"

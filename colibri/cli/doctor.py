@@ -43,5 +43,5 @@ def command(ctx: click.Context, model: str | None, family: str | None, port: int
         write_json({"ok": not failing, "checks": [attrs.asdict(finding) for finding in findings]})
     else:
         rows = [(_SHOWN[one.state], one.name, one.found, one.repair or "-") for one in findings]
-        write_table(("", "CHECK", "FOUND", "REPAIR"), rows)
+        write_table(("", "CHECK", "FOUND", "REPAIR"), rows, prose=("FOUND", "REPAIR"))
     sys.exit(1 if failing else 0)

@@ -51,4 +51,5 @@ def command(ctx: click.Context, as_json: bool) -> None:
             )
             for family in registry.values()
         ],
+        spare=("MODEL", "NETWORK", "MEDIA", "TOOLS", "EFFORTS", "THINKING", "FROM"),
     )

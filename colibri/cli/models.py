@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from colibri.cli.common import as_json
-from colibri.cli.output import write_json, write_table
+from colibri.cli.output import size_words, write_json, write_table
 from colibri.models import cached, known_models
 
 __all__ = ["command"]
@@ -34,7 +34,9 @@ def command(as_json: bool) -> None:
     write_table(
         ("NAME", "MODEL", "LICENSE", "SIZE", "FILE"),
         [
-            (model.name, model.title, model.license, f"{model.size / 1e6:.0f} MB", str(path or "not fetched"))
+            (model.name, model.title, model.license, size_words(model.size), str(path or "not fetched"))
             for model, path in rows
         ],
+        prose=("FILE",),
+        spare=("LICENSE", "MODEL"),
     )

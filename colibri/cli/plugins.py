@@ -38,6 +38,8 @@ def command(ctx: click.Context, show_all: bool, as_json: bool) -> None:
         write_table(
             ("DISTRIBUTION", "VERSION", "PLUGIN", "FAMILIES", "HOOKS", "ERROR"),
             [_row(info) for info in shown],
+            prose=("ERROR",),
+            spare=("HOOKS", "PLUGIN", "VERSION"),
         )
     if clash is not None:
         raise clash

