@@ -22,6 +22,8 @@ from pathlib import Path
 from attrs import frozen
 
 FENCE = re.compile(r"^```(?P<info>[^\n`]*)\n(?P<body>.*?)^```\s*$", re.MULTILINE | re.DOTALL)
+# What pip builds with is what is installed here; "false" is how its option says no isolation.
+OFFLINE = {"PIP_NO_BUILD_ISOLATION": "false", "PIP_NO_INDEX": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
 MAKE = re.compile(r"make (serve|test|check|bench|fuzz)\b")
 
 
@@ -89,7 +91,7 @@ class Run:
                 )
             return
         bin_folder = str(self.python.parent)
-        env = os.environ | {"PATH": bin_folder + os.pathsep + os.environ["PATH"], "NO_COLOR": "1"}
+        env = os.environ | OFFLINE | {"PATH": bin_folder + os.pathsep + os.environ["PATH"], "NO_COLOR": "1"}
         done = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", body],
             cwd=self.folder,

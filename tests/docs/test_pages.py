@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import site
 import socket
@@ -13,6 +12,9 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+
+import colibri
+import colibri_engine
 
 sys.path.insert(0, str(Path(__file__).parent))
 from pages import Run, blocks
@@ -107,10 +109,26 @@ def test_page(page, tmp_path, request, monkeypatch):
 
 
 def test_the_readme_is_short():
-    assert len((ROOT / "README.md").read_text().splitlines()) < 120
+    assert len((ROOT / "README.md").read_text().splitlines()) < 125
 
 
 def test_links_lead_somewhere():
     for page in PAGES:
-        for target in re.findall(r"\]\(([^)#:]+?)(?:#[^)]*)?\)", page.read_text()):
-            assert os.path.exists(page.parent / target), f"{page.name}: {target}"
+        for target, anchor in re.findall(r"\]\(([^)#:]*)(?:#([^)]*))?\)", page.read_text()):
+            there = page.parent / target if target else page
+            assert there.exists(), f"{page.name}: {target}"
+            assert not anchor or anchor in anchors(there), f"{page.name}: {target}#{anchor}"
+
+
+def anchors(page):
+    """What the page's headings are called in links, as GitHub has it."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_every_variable_of_the_environment_is_documented():
+    packages = [Path(package.__file__).parent for package in (colibri, colibri_engine)]
+    sources = [path.read_text("utf-8") for package in packages for path in package.rglob("*.py")]
+    read = {name for text in sources for name in re.findall(r"\"(COLI(?:BRI)?_[A-Z_]+[A-Z])\"", text)}
+    written = "".join(page.read_text("utf-8") for page in PAGES)
+    assert {name for name in read if f"`{name}`" not in written} == set()
