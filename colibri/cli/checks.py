@@ -13,13 +13,16 @@ from attrs import frozen
 
 from colibri.cli.common import DEFAULT_MODEL, model_on_disk
 from colibri.cli.output import size_words
+from colibri.cli.serve import opener
 from colibri.errors import ColibriError, DuplicateClaim
 from colibri.models import CACHE, cache_folder, cached, known_models
 from colibri.registry import Registry, load
 from colibri.server import pidfile
 from colibri.server.run import bind
-from colibri.server.settings import SettingsError, load_settings
+from colibri.server.security import Keys, check_bind
+from colibri.server.settings import Settings, SettingsError
 from colibri_engine.checkpoint import Checkpoint, open_checkpoint
+from colibri_engine.constraint import available
 from colibri_engine.errors import EngineError
 
 __all__ = ["Finding", "State", "examine"]
@@ -41,16 +44,18 @@ class Finding:
     repair: str = ""
 
 
-def examine(model: str | None, family: str | None, port: int, disabled: list[str]) -> Iterator[Finding]:
-    """Check this machine and what is installed, for serving a model on a port."""
+def examine(settings: Settings, disabled: list[str]) -> Iterator[Finding]:
+    """Check this machine and what is installed, for a server with these settings."""
     yield _machine()
     yield _engine()
+    yield _constraint()
     yield _memory()
-    yield _cache(model)
+    yield _cache(settings.model)
     registry, findings = _plugins(disabled)
     yield from findings
-    yield from _model(model, family, registry)
-    yield _port(port)
+    yield from _model(settings, registry)
+    yield _keys(settings)
+    yield _port(settings)
 
 
 def _machine() -> Finding:
@@ -76,6 +81,14 @@ def _engine() -> Finding:
         repair = "unset COLIBRI_CPU" if len(cpu_levels()) > 1 else "use a CPU that has AVX2"
         return Finding("engine", "note", "portable kernels, which are slow", repair)
     return Finding("engine", "ok", f"kernels for {level}")
+
+
+def _constraint() -> Finding:
+    """Whether replies can be held to a schema while they are written."""
+    if available():
+        return Finding("constraint", "ok", "llguidance holds replies to a schema while they are written")
+    found = "llguidance is not installed: replies are held to a schema only after they are written"
+    return Finding("constraint", "note", found, "pip install 'colibri-llm[constrain]'")
 
 
 def _memory() -> Finding:
@@ -135,8 +148,14 @@ def _plugins(disabled: list[str]) -> tuple[Registry | None, list[Finding]]:
     return registry, [*findings, Finding("plugins", "ok", ", ".join(names) or "none beside what is built in")]
 
 
-def _model(model: str | None, family: str | None, registry: Registry | None) -> Iterator[Finding]:
+def _model(settings: Settings, registry: Registry | None) -> Iterator[Finding]:
     """The checkpoint, its family, and whether the engine can run it here."""
+    model = settings.model
+    if settings.engine_cmd is not None and model is None:
+        yield Finding("model", "ok", "what the engine brings")
+        if registry is not None:
+            yield from _family(None, settings, registry)
+        return
     try:
         path = model_on_disk(model)
     except ColibriError as error:
@@ -152,7 +171,7 @@ def _model(model: str | None, family: str | None, registry: Registry | None) -> 
         with open_checkpoint(path) as checkpoint:
             yield _size(checkpoint)
             if registry is not None:
-                yield from _family(checkpoint, family, registry)
+                yield from _family(checkpoint, settings, registry)
     except (EngineError, OSError) as error:
         yield Finding("model", "fails", getattr(error, "message", str(error)), "fetch or copy it again")
 
@@ -168,29 +187,47 @@ def _size(checkpoint: Checkpoint) -> Finding:
     return Finding("model", "ok", found)
 
 
-def _family(checkpoint: Checkpoint, named: str | None, registry: Registry) -> Iterator[Finding]:
+def _family(checkpoint: Checkpoint | None, settings: Settings, registry: Registry) -> Iterator[Finding]:
+    """The family of the settings or of the checkpoint, and whether an engine can run it."""
+    path = None if checkpoint is None else checkpoint.path
     try:
-        family = registry[named] if named is not None else registry.identify(checkpoint.path)
+        if settings.family is not None:
+            family = registry[settings.family]
+        elif path is not None:
+            family = registry.identify(path)
+        else:
+            raise SettingsError("`engine_cmd` needs `model` or `family`, to know how prompts are written")
     except ColibriError as error:
         yield Finding("family", "fails", error.message, "install the plugin that knows it, or name --family")
         return
-    yield Finding("family", "ok", f"{family.title} ({family.id}), from {registry.distribution(family.id)}")
-    repair = "serve it with another engine; prompts and replies work with any"
+    served = settings.model_id or family.served_as
+    found = f"{family.title} ({family.id}), from {registry.distribution(family.id)}, served as {served}"
+    yield Finding("family", "ok", found)
     try:
-        network = family.network and family.network(checkpoint.config, checkpoint.tensors)
+        opener(settings, path, family)
     except (ColibriError, EngineError) as error:
+        repair = "serve it with another engine; prompts and replies work with any"
         yield Finding("network", "fails", error.message, repair)
-        return
-    if network is None:
-        yield Finding("network", "fails", f"{family.id} brings none that this engine can run", repair)
     else:
-        yield Finding("network", "ok", f"{checkpoint.architecture} can be run by this engine")
+        ran_by = "this engine" if settings.engine_cmd is None else settings.engine_cmd
+        yield Finding("network", "ok", f"{family.title} can be run by {ran_by}")
 
 
-def _port(port: int) -> Finding:
-    """Whether a server could listen; one of ours that does is told."""
+def _keys(settings: Settings) -> Finding:
+    """Whether only those may use the model who should."""
     try:
-        bind(load_settings(flags={"port": port})).close()
+        keys = Keys.load(settings)
+        check_bind(settings, keys)
+    except SettingsError as error:
+        return Finding("key", "fails", error.message, "change that setting")
+    return Finding("key", "ok", "needed" if keys.required else f"none; reachable at {settings.host}")
+
+
+def _port(settings: Settings) -> Finding:
+    """Whether a server could listen; one of ours that does is told."""
+    port = settings.port
+    try:
+        bind(settings).close()
     except SettingsError as error:
         try:
             server = pidfile.running(port)
@@ -200,4 +237,4 @@ def _port(port: int) -> Finding:
             )
         found = f"{port} is served by process {server.pid} of this user"
         return Finding("port", "note", found, f"to end it: colibri stop --port {port}")
-    return Finding("port", "ok", f"{port} is free")
+    return Finding("port", "ok", f"{port} is free" if port else "a free one will be taken")

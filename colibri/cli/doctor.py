@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from typing import Any
 
 import attrs
 import click
 
 from colibri.cli.checks import examine
-from colibri.cli.common import as_json, disable_plugin, disabled_plugins, family_option, model_option
+from colibri.cli.common import (
+    as_json,
+    config_option,
+    disable_plugin,
+    disabled_plugins,
+    family_option,
+    model_option,
+)
 from colibri.cli.output import write_json, write_table
-from colibri.server.settings import SETTINGS
+from colibri.server.settings import load_settings
 
 __all__ = ["command"]
 
-_PORT = next(row for row in SETTINGS if row.name == "port")
 _SHOWN = {"ok": "ok", "note": "note", "fails": "FAILS"}
 
 
@@ -24,20 +32,19 @@ _SHOWN = {"ok": "ok", "note": "note", "fails": "FAILS"}
 @click.option(
     "--port",
     type=click.IntRange(1, 65535),
-    envvar=_PORT.variable,
-    default=_PORT.default,
-    show_default=True,
-    help="The port that a server would listen on.",
+    help="The port that a server would listen on, instead of that of the settings.",
 )
+@config_option
 @as_json
 @disable_plugin
 @click.pass_context
-def command(ctx: click.Context, model: str | None, family: str | None, port: int, as_json: bool) -> None:
+def command(ctx: click.Context, /, config: str | None, as_json: bool, **flags: Any) -> None:
     """Tell what would keep a model from being served here, and how to repair it.
 
-    Nothing is fetched, loaded or changed. The exit code is 1 when something fails.
+    The settings are those that a server would have: of the --config file and the environment. Nothing is
+    fetched, loaded or changed. The exit code is 1 when something fails.
     """
-    findings = list(examine(model, family, port, disabled_plugins(ctx)))
+    findings = list(examine(load_settings(config, os.environ, flags), disabled_plugins(ctx)))
     failing = [finding for finding in findings if finding.state == "fails"]
     if as_json:
         write_json({"ok": not failing, "checks": [attrs.asdict(finding) for finding in findings]})

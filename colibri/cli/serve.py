@@ -23,7 +23,7 @@ from colibri.server.run import listen, run_server
 from colibri.server.settings import SETTINGS, Setting, Settings, SettingsError, load_settings
 from colibri_engine.api import Engine
 
-__all__ = ["command"]
+__all__ = ["command", "opener"]
 
 _Decorated = TypeVar("_Decorated", bound=Callable[..., Any])
 _TYPES: dict[str, Any] = {"text": click.STRING, "integer": click.INT, "number": click.FLOAT}
@@ -66,7 +66,7 @@ def command(ctx: click.Context, /, config: str | None, check_config: bool, **fla
         _check(ctx, settings)
         return
     path, family = _model(ctx, settings)
-    open_it = _opener(settings, path, family)
+    open_it = opener(settings, path, family)
     logging.basicConfig(format="%(message)s")
     run_server(settings, family, open_it, lambda url: _announce(settings, family, url))
     # The carriage return writes over the ^C of a terminal.
@@ -82,7 +82,7 @@ def _model(ctx: click.Context, settings: Settings) -> tuple[Path | None, Family]
     return None, load_registry(ctx)[settings.family]
 
 
-def _opener(settings: Settings, path: Path | None, family: Family) -> Callable[[], Awaitable[Engine]]:
+def opener(settings: Settings, path: Path | None, family: Family) -> Callable[[], Awaitable[Engine]]:
     """What opens the engine that the settings ask for, as far as can be told before.
 
     Raises:
@@ -112,7 +112,7 @@ def _check(ctx: click.Context, settings: Settings) -> None:
         ColibriError, EngineError: the server would refuse to start.
     """
     if (settings.engine_cmd and not settings.model) or model_on_disk(settings.model) is not None:
-        _opener(settings, *_model(ctx, settings))
+        opener(settings, *_model(ctx, settings))
     elif settings.family is not None:
         load_registry(ctx)[settings.family]
     listen(settings).close()

@@ -3,6 +3,7 @@ import os
 import shutil
 import socket
 import struct
+import sys
 
 import pytest
 
@@ -39,15 +40,17 @@ def test_all_is_well_with_a_model(examine, smollm2_path):
     assert list(found) == [
         "machine",
         "engine",
+        "constraint",
         "memory",
         "cache",
         "plugins",
         "model",
         "family",
         "network",
+        "key",
         "port",
     ]
-    assert found["family"]["found"].endswith("(smollm2), from colibri-smollm2")
+    assert found["family"]["found"].endswith("(smollm2), from colibri-smollm2, served as smollm2")
 
 
 def test_a_model_that_is_not_fetched_is_no_failure(examine, index):
@@ -87,7 +90,8 @@ def test_a_family_without_a_network(examine, smollm2_path):
     found, well = examine("--model", smollm2_path, "--family", "qwen36")
     assert not well
     assert found["family"]["state"] == "ok"
-    assert found["network"]["found"] == "qwen36 brings none that this engine can run"
+    assert "family qwen36 brings no network that this engine can run" in found["network"]["found"]
+    assert found["family"]["found"].endswith("served as qwen3.6-colibri")
     assert examine("--model", smollm2_path, "--family", "nope")[0]["family"]["state"] == "fails"
 
 
@@ -151,6 +155,43 @@ def test_a_port_that_is_taken(examine, smollm2_path, run):
             found, well = examine("--model", smollm2_path, "--port", str(port))
         assert well
         assert found["port"]["repair"] == f"to end it: colibri stop --port {port}"
+
+
+def test_the_settings_of_a_server(examine, tmp_path, monkeypatch, smollm2_path, run):
+    config = tmp_path / "colibri.toml"
+    config.write_text('model_id = "mine"\nhost = "0.0.0.0"\napi_key_file = "keys"\ncontext = 10000\n')
+    monkeypatch.setenv("COLIBRI_MODEL", str(smollm2_path))
+    found, well = examine("--config", str(config))
+    assert not well
+    assert {name for name, one in found.items() if one["state"] == "fails"} == {"network", "key"}
+    assert found["family"]["found"].endswith("served as mine")
+    assert "context is 10000" in found["network"]["found"]
+    assert f"`api_key_file` {tmp_path / 'keys'} cannot be read" in found["key"]["found"]
+    (tmp_path / "keys").write_text("secret\n")
+    config.write_text('host = "0.0.0.0"\napi_key_file = "keys"\n')
+    assert examine("--config", str(config))[1]
+    config.write_text("prot = 1")
+    assert "did you mean `port`" in run("doctor", "--config", str(config)).stderr
+
+
+def test_an_engine_of_the_settings(examine, index, monkeypatch):
+    monkeypatch.setenv("COLIBRI_ENGINE_CMD", f"{sys.executable} -m engine")
+    found, well = examine("--family", "qwen36")
+    assert well
+    assert found["model"]["found"] == "what the engine brings"
+    assert found["network"]["state"] == "ok"
+    assert examine()[0]["family"]["state"] == "fails"
+    monkeypatch.setenv("COLIBRI_ENGINE_CMD", "/nowhere/engine")
+    assert "there is no program /nowhere/engine" in examine("--family", "qwen36")[0]["network"]["found"]
+
+
+@pytest.mark.parametrize("installed", [True, False])
+def test_whether_replies_can_be_held_to_a_schema(examine, index, monkeypatch, installed):
+    monkeypatch.setattr(checks, "available", lambda: frozenset({"regex"} if installed else ()))
+    found, well = examine()
+    assert well
+    assert found["constraint"]["state"] == ("ok" if installed else "note")
+    assert ("colibri-llm[constrain]" in found["constraint"]["repair"]) is not installed
 
 
 def test_a_wrong_choice_of_kernels(examine, smollm2_path, monkeypatch):
