@@ -12,6 +12,8 @@ import colibri
 
 
 async def main():
+    if len(sys.argv) != 3:
+        sys.exit('usage: python examples/chat.py MODEL.GGUF "QUESTION"')
     path, question = sys.argv[1:]
     messages = [{"role": "user", "content": question}]
     greedy = colibri.SamplingParams(temperature=0)

@@ -30,6 +30,8 @@ def labelled(family, conversation, tokenizer):
 
 
 def main():
+    if len(sys.argv) != 4:
+        sys.exit("usage: python examples/loss_mask.py FAMILY TOKENIZER.JSON REQUEST.JSON")
     family_id, tokenizer_file, request_file = sys.argv[1:]
     request = json.loads(Path(request_file).read_text(encoding="utf-8"))
     conversation = colibri.conversation_from_openai(request["messages"], request.get("tools"))

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import colibri
 
+if len(sys.argv) != 4:
+    sys.exit("usage: python examples/parse_stream.py SERVER FAMILY REQUEST.JSON")
 server, family_id, request_file = sys.argv[1:]
 request = json.loads(Path(request_file).read_text(encoding="utf-8"))
 

@@ -18,6 +18,9 @@ from colibri.reply import fold
 
 __all__ = ["command"]
 
+_COMMANDS = ":reset forgets what was said, :q or Ctrl-D ends, :help lists the commands"
+_SAID = "a line with a blank before its : or / is said to the model"
+
 
 @click.command()
 @session_options
@@ -25,18 +28,23 @@ __all__ = ["command"]
 def command(ctx: click.Context, /, **wishes: Any) -> None:
     """Talk with a model, turn by turn.
 
-    Ctrl-C stops a reply, Ctrl-D or :q ends the program, :reset forgets what was said. Where stdin is no
-    terminal, each line of it is a turn.
+    Ctrl-C stops a reply, Ctrl-D or :q ends the program, :reset forgets what was said, :help lists the
+    commands. Where stdin is no terminal, each line of it is a turn.
     """
     with open_session(ctx, Wishes(**wishes)) as session:
-        _tell(f"{session.family.title}; Ctrl-C stops a reply, :reset forgets, :q or Ctrl-D ends")
+        if sys.stdin.isatty():
+            _tell(f"{session.family.title}; Ctrl-C stops a reply, {_COMMANDS}")
         chat = _Chat(session)
         while (line := _read_line()) is not None and line != ":q":
             if line == ":reset":
                 chat = _Chat(session)
                 _tell("forgotten")
+            elif line == ":help":
+                _tell(f"{_COMMANDS}; {_SAID}")
+            elif line.startswith((":", "/")):
+                _tell(f"{line.split()[0]} is no command: {_COMMANDS}; {_SAID}")
             elif line:
-                chat.say(line)
+                chat.say(line.strip())
 
 
 @define
@@ -79,15 +87,15 @@ class _Chat:
 
 
 def _read_line() -> str | None:
-    """The next line without surrounding white space; None at the end of the input."""
+    """The next line without white space behind it; None at the end of the input."""
     if not sys.stdin.isatty():
         line = sys.stdin.readline()
-        return line.strip() if line else None
+        return line.rstrip() if line else None
     with suppress(ImportError):
         import readline  # noqa: F401  input() then edits lines and keeps a history
     while True:
         try:
-            return input("> ").strip()
+            return input("> ").rstrip()
         except KeyboardInterrupt:
             click.echo()
         except EOFError:
@@ -96,5 +104,4 @@ def _read_line() -> str | None:
 
 
 def _tell(words: str) -> None:
-    if sys.stdin.isatty():
-        click.secho(words, dim=True, err=True)
+    click.secho(words, dim=True, err=True)

@@ -12,8 +12,13 @@ __all__ = ["sentence", "warn"]
 def sentence(error: BaseException) -> str | None:
     """One sentence for an error that the user can repair; None for a defect of the program."""
     from colibri.errors import ColibriError
-    from colibri_engine.errors import EngineError
+    from colibri_engine.errors import ContextLengthExceeded, EngineError
 
+    if isinstance(error, ContextLengthExceeded):
+        return (
+            f"the prompt has {error.used} tokens and the context holds {error.limit}; shorten it or give"
+            " more with --ctx"
+        )
     if isinstance(error, ColibriError | EngineError):
         return error.message
     if isinstance(error, click.UsageError):

@@ -18,6 +18,7 @@ from colibri.cli.common import (
 )
 from colibri.conversation import Conversation, Text, Thinking, Turn
 from colibri.events import Event
+from colibri.server.settings import DEFAULT_TOKENS
 
 if TYPE_CHECKING:
     from colibri.family import Family, Prompt
@@ -38,7 +39,7 @@ class Wishes:
     temperature: float | None = None
     top_p: float | None = None
     seed: int | None = None
-    max_tokens: int | None = None
+    max_tokens: int = DEFAULT_TOKENS
     context: int | None = None
     threads: int | None = None
     thinking: bool | None = None
@@ -57,7 +58,14 @@ _OPTIONS = (
     click.option("--temp", "temperature", type=click.FloatRange(0, 2), help="Temperature; 0 is greedy."),
     click.option("--top-p", type=click.FloatRange(0, 1, min_open=True), help="Nucleus sampling."),
     click.option("--seed", type=click.IntRange(0), help="Makes sampling repeatable."),
-    click.option("--max-tokens", "-n", type=click.IntRange(1), help="Most tokens of a reply."),
+    click.option(
+        "--max-tokens",
+        "-n",
+        type=click.IntRange(1),
+        default=DEFAULT_TOKENS,
+        show_default=True,
+        help="Most tokens of a reply.",
+    ),
     click.option("--ctx", "context", type=click.IntRange(1), help="Tokens of context."),
     click.option("--threads", "-t", type=click.IntRange(1), help="Threads that compute."),
     click.option("--think/--no-think", "thinking", default=None, help="Reason before answering, or do not."),
@@ -117,7 +125,7 @@ class Session:
 
         job = Job(
             prompt=prompt.text,
-            max_tokens=self.wishes.max_tokens or self.engine.capabilities.context_length,
+            max_tokens=self.wishes.max_tokens,
             trusted=trusted_spans(prompt.segments),
             sampling=self._sampling(),
         )

@@ -12,12 +12,11 @@ from colibri.fallback import with_tools
 from colibri.family import Family
 from colibri.protocols.base import Offer
 from colibri.registry import load
-from colibri.server.settings import Settings
+from colibri.server.settings import DEFAULT_TOKENS, Settings
 from colibri_engine.api import Engine
 
 __all__ = ["Served", "special_ids", "with_settings"]
 
-_DEFAULT_TOKENS = 1024
 _MAX_CHOICES = 16
 _DONOR = "glm52"
 
@@ -52,7 +51,7 @@ class Served:
         return Offer(
             model=self.id,
             max_tokens=settings.max_tokens or able.context_length,
-            default_tokens=settings.max_tokens or _DEFAULT_TOKENS,
+            default_tokens=settings.max_tokens or DEFAULT_TOKENS,
             slots=settings.kv_slots,
             sampling=able.sampling,
             max_choices=_MAX_CHOICES if "seed" in able.sampling else 1,

@@ -19,7 +19,18 @@ from attrs import evolve, field, fields, frozen
 
 from colibri.server.setting import Setting, SettingsError
 
-__all__ = ["SETTINGS", "Setting", "Settings", "SettingsError", "load_settings", "settings_table"]
+__all__ = [
+    "DEFAULT_TOKENS",
+    "SETTINGS",
+    "Setting",
+    "Settings",
+    "SettingsError",
+    "load_settings",
+    "settings_table",
+]
+
+DEFAULT_TOKENS = 1024
+"""How many tokens a reply has at most where neither request nor operator says."""
 
 
 def _is_command(text: str) -> bool:
@@ -186,7 +197,8 @@ class Settings:
         None,
         "--max-tokens",
         "COLIBRI_MAX_TOKENS",
-        "most tokens of a reply; when absent, 1024 where a request names none, else what the context holds",
+        f"most tokens of a reply; when absent, {DEFAULT_TOKENS} where a request names none, else what the"
+        " context holds",
         kind="integer",
         minimum=1,
     )

@@ -2,6 +2,8 @@ import json
 
 import pytest
 
+from colibri.server.settings import DEFAULT_TOKENS
+
 SMOLLM2 = ("--family", "smollm2")
 
 
@@ -74,7 +76,7 @@ def test_a_prompt_longer_than_the_context_is_refused(run, refused, scripted, com
     engine = scripted("never", context=100)
     sentence = refused(command, *SMOLLM2, input="x" * 200)
     assert sentence.startswith("the prompt has ")
-    assert "the context holds 100" in sentence
+    assert sentence.endswith("the context holds 100; shorten it or give more with --ctx")
     assert engine.closed
 
 
@@ -122,6 +124,33 @@ def test_chat_forgets_on_reset_and_ends_on_q(run, scripted):
     assert result.stdout == "one\ntwo\n"
     assert "first" not in engine.jobs[1].prompt
     assert len(engine.jobs) == 2
+
+
+@pytest.mark.parametrize("line", [":quit", "/help", "/", ":", "/etc/hosts is what?", ":RESET", ":resett now"])
+def test_chat_tells_what_is_no_command(run, scripted, line):
+    engine = scripted("one")
+    result = run("chat", *SMOLLM2, input=f"{line}\nfirst\n")
+    assert result.stdout == "one\n"
+    (told,) = (words for words in result.stderr.splitlines() if "is no command" in words)
+    assert told.startswith(f"{line.split()[0]} is no command: :reset forgets")
+    (job,) = engine.jobs
+    assert line not in job.prompt
+
+
+def test_chat_says_what_stands_behind_a_blank(run, scripted):
+    engine = scripted("one")
+    result = run("chat", *SMOLLM2, input=":help\n /etc/hosts is what? \n")
+    assert result.stdout == "one\n"
+    assert ":q or Ctrl-D ends" in result.stderr
+    assert "user\n/etc/hosts is what?<|im_end|>" in engine.jobs[0].prompt
+
+
+@pytest.mark.parametrize("command", ["run", "chat"])
+def test_replies_have_an_end(run, scripted, command):
+    engine = scripted("one", context=5000)
+    assert run(command, *SMOLLM2, input="Hi\n").exit_code == 0
+    assert engine.jobs[0].max_tokens == DEFAULT_TOKENS
+    assert f"[default: {DEFAULT_TOKENS}; x>=1]" in " ".join(run(command, "--help").stdout.split())
 
 
 def test_ctrl_c_stops_the_reply_and_not_the_chat(run, scripted):

@@ -1,6 +1,7 @@
 """Every example runs as its own program and does what it says."""
 
 import json
+import re
 import subprocess
 import sys
 import threading
@@ -50,6 +51,16 @@ def test_every_example_is_listed_and_tested():
     assert {path.name for path in EXAMPLES.glob("*.py")} == PROGRAMS
     listed = (EXAMPLES / "README.md").read_text(encoding="utf-8")
     assert all(f"]({name})" in listed for name in PROGRAMS)
+
+
+@pytest.mark.parametrize("name", sorted(PROGRAMS))
+@pytest.mark.parametrize("arguments", [(), ("a", "b", "c", "d")])
+def test_how_an_example_is_used_is_one_sentence(name, arguments):
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / name), *arguments], capture_output=True, encoding="utf-8", timeout=60
+    )
+    assert done.returncode == 1
+    assert re.fullmatch(rf"usage: python examples/{name} [^\n]+\n", done.stderr)
 
 
 def test_a_model_answers(smollm2_path):
