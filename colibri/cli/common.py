@@ -28,6 +28,8 @@ __all__ = [
     "load_registry",
     "model_on_disk",
     "model_option",
+    "tool_fallback_option",
+    "with_fallback",
 ]
 
 DEFAULT_MODEL = "smollm2"
@@ -73,6 +75,9 @@ config_option = click.option(
     "--config",
     metavar="FILE",
     help="TOML file with settings, its paths relative to its folder; flags and environment win over it.",
+)
+tool_fallback_option = click.option(
+    "--tool-fallback", is_flag=True, help="Offer tools where the format has none, as `colibri serve` can."
 )
 as_json = click.option("--json", "as_json", is_flag=True, help="Write JSON for programs.")
 
@@ -135,6 +140,14 @@ def find_family(registry: Registry, family: str | None, model: str | Path | None
         ModelUnavailable: see `find_model`.
     """
     return registry[family] if family is not None else registry.identify(find_model(model))
+
+
+def with_fallback(family: Family, tool_fallback: bool) -> Family:
+    """The family as --tool-fallback of `colibri serve` has it, if that is wished."""
+    from colibri.server.served import with_settings
+    from colibri.server.settings import Settings
+
+    return with_settings(family, Settings(tool_fallback=tool_fallback))
 
 
 def find_checkpoint(ctx: click.Context, family: str | None, model: str | None) -> tuple[Path, Family]:

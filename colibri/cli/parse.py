@@ -12,6 +12,8 @@ from colibri.cli.common import (
     find_family,
     load_registry,
     model_option,
+    tool_fallback_option,
+    with_fallback,
 )
 from colibri.cli.explanations import explanation_json, write_explanation
 from colibri.cli.failures import warn
@@ -22,6 +24,7 @@ from colibri.cli.render import asked
 from colibri.cli.replies import event_json, event_line, reply_json, write_reply
 from colibri.explain import explain as explain_reply
 from colibri.family import Family, Start
+from colibri.grammar import Grammar
 from colibri.protocols.openai_messages import tools_from_openai
 from colibri.recording import Recording
 from colibri.redaction import redacted, shape
@@ -54,6 +57,7 @@ __all__ = ["command"]
 @click.option("--explain", is_flag=True, help="Tell step by step how the reply is read, and what is no call.")
 @click.option("--record", metavar="FILE", help="Keep the reply with its chunks for a bug report.")
 @click.option("--redact", is_flag=True, help="Record no words and digits of the reply, only its form.")
+@tool_fallback_option
 @as_json
 @disable_plugin
 @click.pass_context
@@ -70,6 +74,7 @@ def command(
     explain: bool,
     record: str | None,
     redact: bool,
+    tool_fallback: bool,
     as_json: bool,
 ) -> None:
     """Read the raw reply in FILE, or on stdin, into reasoning, text and tool calls.
@@ -84,15 +89,18 @@ def command(
         raise InputError("--events and --explain are two ways to show one reply; drop one")
     recorded = read_recording(read_text(reply_file), source_name(reply_file), stream=stream)
     named = family if family is not None or model is not None else recorded.family
-    chosen = find_family(load_registry(ctx), named, model)
+    chosen = with_fallback(find_family(load_registry(ctx), named, model), tool_fallback)
     recording = _asked(chosen, recorded.recording, request_file, start)
     recording = evolve(recording, finish=finish or recording.finish)
+    grammar = chosen.reply_grammar(recording.tools)
+    if grammar is not chosen.grammar:  # the form of another family, of which the prompt knows nothing
+        recording = evolve(recording, prime=None, start=recording.start or "text")
     if record is not None:
-        _record(record, recording, chosen, redact=redact)
+        _record(record, Recorded(recording, chosen.id), grammar, redact=redact)
     if explain:
-        _explain(recording, chosen, as_json=as_json)
+        _explain(recording, chosen.id, grammar, as_json=as_json)
         return
-    found = recording.play(chosen.grammar)
+    found = recording.play(grammar)
     if not events:
         reply = fold(found)
         write_json(reply_json(reply)) if as_json else write_reply(reply)
@@ -118,19 +126,20 @@ def _asked(family: Family, recording: Recording, request_file: str | None, start
     return evolve(recording, tools=conversation.tools, prime=prime, start=None)
 
 
-def _record(path: str, recording: Recording, family: Family, *, redact: bool) -> None:
+def _record(path: str, recorded: Recorded, grammar: Grammar, *, redact: bool) -> None:
     """Keep the reply in a file, without what it says if that is wished."""
     if redact:
-        kept = redacted(recording, family.grammar)
-        if shape(kept.play(family.grammar)) != shape(recording.play(family.grammar)):
+        recording = recorded.recording
+        kept = redacted(recording, grammar)
+        if shape(kept.play(grammar)) != shape(recording.play(grammar)):
             warn("without its words this reply is read otherwise; the recording may not show what you saw")
-        recording = kept
-    write_recording(path, Recorded(recording, family.id))
+        recorded = evolve(recorded, recording=kept)
+    write_recording(path, recorded)
 
 
-def _explain(recording: Recording, family: Family, *, as_json: bool) -> None:
-    explanation = explain_reply(family.grammar, recording)
+def _explain(recording: Recording, family: str, grammar: Grammar, *, as_json: bool) -> None:
+    explanation = explain_reply(grammar, recording)
     if as_json:
-        write_json(explanation_json(explanation, family.id, family.grammar))
+        write_json(explanation_json(explanation, family, grammar))
     else:
-        write_explanation(explanation, family.id, family.grammar, recording)
+        write_explanation(explanation, family, grammar, recording)

@@ -15,6 +15,8 @@ from colibri.cli.common import (
     find_family,
     load_registry,
     model_option,
+    tool_fallback_option,
+    with_fallback,
 )
 from colibri.cli.differences import change_lines
 from colibri.cli.inputs import parse_json, read_request
@@ -38,6 +40,7 @@ __all__ = ["asked", "command"]
     metavar="OTHER",
     help="Compare with the prompt of another family, or of the request with the fields of a JSON object.",
 )
+@tool_fallback_option
 @as_json
 @disable_plugin
 @click.pass_context
@@ -47,6 +50,7 @@ def command(
     family: str | None,
     model: str | None,
     other: str | None,
+    tool_fallback: bool,
     as_json: bool,
 ) -> None:
     """Write the exact prompt of the chat request in FILE, or on stdin.
@@ -60,12 +64,12 @@ def command(
     visible; the exit code is 1 if anything does.
     """
     registry = load_registry(ctx)
-    chosen = find_family(registry, family, model)
+    chosen = with_fallback(find_family(registry, family, model), tool_fallback)
     body = read_request(request_file)
     prompt = _prompt(chosen, body)
     if other is not None:
         fields = parse_json(other, "--diff") if other.lstrip().startswith("{") else {}
-        versus = chosen if fields else registry[other]
+        versus = chosen if fields else with_fallback(registry[other], tool_fallback)
         names = (chosen.id, f"{versus.id} {other}" if fields else versus.id)
         ctx.exit(_compare(names, prompt, _prompt(versus, {**body, **fields}), as_json))
     if as_json:

@@ -2,6 +2,11 @@ import json
 
 import pytest
 
+from colibri.protocols.openai_chat import conversation_of
+from colibri.registry import load
+from colibri.server.served import with_settings
+from colibri.server.settings import Settings
+
 REQUEST = {
     "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Grüße"}],
 }
@@ -204,3 +209,42 @@ def test_a_recording_keeps_halves_of_surrogate_pairs(run, tmp_path):
         {"text": "\ude00b", "control": None},
     ]
     assert run("parse", record).exit_code == 0
+
+
+FALLBACK = ("--family", "olmoe", "--tool-fallback")
+
+
+def test_tools_in_words_are_rendered_and_read_as_a_server_does(run, request_file, tmp_path):
+    path = request_file(REQUEST | {"tools": [WEATHER]})
+    served = with_settings(load()["olmoe"], Settings(tool_fallback=True))
+    conversation = conversation_of({**REQUEST, "tools": [WEATHER]}, efforts=())
+    prompt = run("render", *FALLBACK, path).stdout
+    assert prompt == served.render(conversation).text
+    assert "You have access to the following functions" in prompt
+    reply = "So:<tool_call>get_weather<arg_key>city</arg_key><arg_value>Rome</arg_value></tool_call>"
+    recording = tmp_path / "reply"
+    options = ("--json", "--request", path, "--record", recording)
+    found = json.loads(run("parse", *FALLBACK, *options, input=reply).stdout)
+    assert (found["content"], found["reasoning"]) == ("So:", "")
+    (call,) = found["tool_calls"]
+    assert (call["name"], json.loads(call["arguments"])) == ("get_weather", {"city": "Rome"})
+    again = json.loads(run("parse", "--json", "--tool-fallback", str(recording)).stdout)
+    assert again["tool_calls"][0]["arguments"] == call["arguments"]
+    explained = run("parse", *FALLBACK, "--explain", "--request", path, input=reply).stdout
+    assert "not calls" in explained
+    assert "get_weather" in explained
+    plain = json.loads(run("parse", "--family", "olmoe", "--json", "--request", path, input=reply).stdout)
+    assert plain["tool_calls"] == []
+
+
+def test_the_fallback_changes_nothing_where_the_format_has_tools(run, request_file):
+    path = request_file(REQUEST | {"tools": [WEATHER]})
+    with_it, without = (
+        run("render", "--family", "qwen36", path, *more) for more in (["--tool-fallback"], [])
+    )
+    assert with_it.stdout == without.stdout
+    versus = run("render", "--family", "smollm2", "--diff", "olmoe", "--tool-fallback", path)
+    assert "olmoe" in versus.stdout
+    assert "You have access" not in "".join(
+        line for line in versus.stdout.splitlines() if line.startswith(("+", "-"))
+    )
