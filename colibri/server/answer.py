@@ -27,7 +27,7 @@ from colibri.server import refusals
 from colibri.server.admission import ClientGone, Ticket
 from colibri.server.app import App, Body
 from colibri.server.exchange import Exchange
-from colibri.server.jobs import Member, job_for
+from colibri.server.jobs import Member, constrained, job_for
 from colibri.server.responses import json_response
 from colibri.server.sse import EventStream
 from colibri.strictness import form_fault
@@ -143,7 +143,7 @@ async def answer(app: App, exchange: Exchange, body: Body, protocol: WireProtoco
     request = await exchange.work(lambda: protocol.parse(body, app.served.offer))
     call = _Call(app, exchange, request, protocol.reply(request, int(time.time())))
     try:
-        await exchange.work(call.prepare)
+        await exchange.work(call.prepare, large=constrained(request))
         return await (_stream(call, protocol) if request.stream else _whole(call))
     except ClientGone:
         raise

@@ -23,7 +23,7 @@ from colibri.rendering import reply_tail
 from colibri.server.served import Served
 from colibri_engine.api import GrammarKind, Job, SamplingParams
 
-__all__ = ["Member", "job_for", "warm"]
+__all__ = ["Member", "constrained", "job_for", "warm"]
 
 
 @frozen
@@ -82,6 +82,12 @@ def warm(served: Served) -> None:
     """Render once, so that the first request need not wait for its template to be compiled."""
     with suppress(ColibriError):
         Member.of(served, Conversation(turns=(Turn("user", (Text("Hello"),)),)))
+
+
+def constrained(request: Request) -> bool:
+    """Whether a grammar of its replies may be wanted, which takes a while to write."""
+    given = [prompt for prompt in request.prompts if isinstance(prompt, Conversation)]
+    return request.schema is not None or any(tool.strict for prompt in given for tool in prompt.tools)
 
 
 def job_for(served: Served, request: Request, member: Member, slot: int, choice: int = 0) -> Job:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import queue
+import re
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from importlib.util import find_spec
+from math import prod
 from typing import TYPE_CHECKING, Final, Protocol
 
 from .errors import JobError
@@ -19,6 +22,21 @@ GRAMMAR_KINDS: Final = ("json_schema", "regex", "lark")
 # Any JSON layout, but no endless white space, in which weak models lose themselves.
 _WHITE_SPACE: Final = r"[ \t\r\n]{0,64}"
 _LONGEST: Final = 300
+
+# What a grammar may cost. `llguidance` has no guard for its stack, on which it descends for every reference
+# to another schema and every rule, and its own limits do not count the steps of a divisor.
+_TEXT: Final = 1 << 20
+_RULES: Final = 20_000
+_REFERENCES: Final = 256
+_DIVISORS: Final = 50_000
+_STACK: Final = 256 << 20
+_SECONDS: Final = 2.0
+_ITEMS: Final = 10_000
+_STEP_FUEL: Final = 100_000
+_FIRST_FUEL: Final = 500_000
+
+_REFERENCE: Final = re.compile(r'"\$ref"\s*:\s*("[^"]*")')
+_DIVISOR: Final = re.compile(r'"multipleOf"\s*:\s*([0-9.]+)')
 
 
 def available() -> frozenset[str]:
@@ -90,13 +108,14 @@ class Constraint:
 
 
 class Grammars:
-    """Compiles the grammars of one model's replies; safe to use from several threads."""
+    """Compiles the grammars of one model's replies, one at a time; safe to use from several threads."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         """Nothing is prepared before the first grammar."""
         self._vocabulary = vocabulary
         self._tokenizer: LLTokenizer | None = None
         self._lock = threading.Lock()
+        self._busy = threading.Lock()
 
     def compile(self, kind: str, text: str) -> Constraint:
         """The constraint of a new reply. kind: one of GRAMMAR_KINDS.
@@ -105,22 +124,102 @@ class Grammars:
         needs them looks at the finished reply.
 
         Raises:
-            JobError: the grammar is malformed or contradictory, or has a regex that `llguidance` does not
-                know.
+            JobError: the grammar is malformed or contradictory, has a regex that `llguidance` does not
+                know, or is too large or takes too long to compile.
         """
-        from llguidance import LLMatcher, LLParserLimits
-
-        limits = LLParserLimits(verbose_errors=False)
+        _check_size(kind, text)
         with self._lock:
             if self._tokenizer is None:
                 self._tokenizer = _prepared(self._vocabulary)
+        tokenizer = self._tokenizer
+        if not self._busy.acquire(timeout=_SECONDS):
+            raise JobError("grammar: another one is still being compiled; try again")
+        return Constraint(_within(self._busy, lambda: _matcher(tokenizer, kind, text)), self._vocabulary.size)
+
+
+def _check_size(kind: str, text: str) -> None:
+    """That a grammar can be compiled safely. In Lark's words every schema stands on one line.
+
+    Raises:
+        JobError: it has too much of something.
+    """
+    lines = text.split("\n")
+    schemas = lines if kind == "lark" else [text]
+    references = max(len(set(_REFERENCE.findall(schema))) for schema in schemas)
+    for size, limit, what in (
+        (len(text), _TEXT, "characters"),
+        (len(lines), _RULES, "lines"),
+        (references, _REFERENCES, "references in one schema"),
+        (prod(set(map(_steps, _DIVISOR.findall(text)))), _DIVISORS, "as the product of its `multipleOf`"),
+    ):
+        if size > limit:
+            raise JobError(f"grammar: it has more than {limit} {what}; make it simpler")
+
+
+def _steps(number: str) -> int:
+    """A number without its decimal point, or more than is possible."""
+    return int(number.replace(".", "").lstrip("0")[:9] or 1)
+
+
+def _within(busy: threading.Lock, work: Callable[[], LLMatcher]) -> LLMatcher:
+    """What `work` returns, in a thread with a large stack that then releases `busy`.
+
+    Raises:
+        JobError: `work` raised it, or takes too long.
+    """
+    answers: queue.SimpleQueue[LLMatcher | JobError] = queue.SimpleQueue()
+
+    def run() -> None:
         try:
-            matcher = LLMatcher(self._tokenizer, _grammar(kind, text), log_level=0, limits=limits)
-        except ValueError as error:
-            raise _refusal(str(error)) from None
-        if matcher.is_error():
-            raise _refusal(matcher.get_error())
-        return Constraint(matcher, self._vocabulary.size)
+            answers.put(work())
+        except JobError as error:
+            answers.put(error)
+        finally:
+            busy.release()
+
+    try:
+        _start(run)
+    except RuntimeError:
+        busy.release()
+        raise JobError("grammar: there is no memory to compile it; do without one") from None
+    try:
+        answer = answers.get(timeout=_SECONDS)
+    except queue.Empty:
+        raise JobError(f"grammar: it takes more than {_SECONDS:g} s to compile; make it simpler") from None
+    if isinstance(answer, JobError):
+        raise answer
+    return answer
+
+
+_STARTING: Final = threading.Lock()
+
+
+def _start(run: Callable[[], None]) -> None:
+    """Start a thread with a large stack. The size holds for all threads that start meanwhile."""
+    with _STARTING:
+        before = threading.stack_size(_STACK)
+        try:
+            threading.Thread(target=run, name="colibri-grammar", daemon=True).start()
+        finally:
+            threading.stack_size(before)
+
+
+def _matcher(tokenizer: LLTokenizer, kind: str, text: str) -> LLMatcher:
+    from llguidance import LLMatcher, LLParserLimits
+
+    limits = LLParserLimits(
+        max_items_in_row=_ITEMS,
+        step_lexer_fuel=_STEP_FUEL,
+        initial_lexer_fuel=_FIRST_FUEL,
+        verbose_errors=False,
+    )
+    try:
+        matcher = LLMatcher(tokenizer, _grammar(kind, text), log_level=0, limits=limits)
+    except ValueError as error:
+        raise _refusal(str(error)) from None
+    if matcher.is_error():
+        raise _refusal(matcher.get_error())
+    return matcher
 
 
 class _Wrapped:
