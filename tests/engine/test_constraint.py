@@ -6,6 +6,7 @@ import asyncio
 import json
 import random
 import re
+import threading
 from itertools import product
 
 import jsonschema_rs
@@ -176,6 +177,62 @@ def test_a_grammar_that_is_wrong_is_named(kind, text, message):
         GRAMMARS.compile(kind, text)
     assert len(caught.value.message) < 350
     assert "\n" not in caught.value.message
+
+
+def referring(count):
+    """A schema that descends through so many references, each some levels deep."""
+    node = {"type": "array", "items": {"anyOf": [{"type": "array", "items": {"type": "null"}}]}}
+    definitions = {
+        f"d{at}": {"type": "array", "items": {"anyOf": [{"$ref": f"#/$defs/d{at + 1}"}, {"type": "null"}]}}
+        for at in range(count)
+    }
+    return json.dumps({"$ref": "#/$defs/d0", "$defs": {**definitions, f"d{count}": node}})
+
+
+def chained(count):
+    rules = [f's{at}: "a" s{at + 1} | "b"' for at in range(count)]
+    return "\n".join(["start: s0", *rules, f's{count}: "c"'])
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "message"),
+    [
+        ("json_schema", referring(255), None),
+        ("json_schema", referring(3000), "256 references"),
+        ("lark", f"start: a | b\na: %json {referring(200)}\nb: %json {referring(200)}", None),
+        ("lark", f"start: %json {referring(3000)}", "256 references"),
+        ("lark", chained(6000), None),
+        ("lark", chained(30_000), "20000 lines"),
+        ("json_schema", json.dumps({"const": "x" * (1 << 20)}), "1048576 characters"),
+        ("json_schema", '{"multipleOf": 0.05}', None),
+        ("json_schema", '{"multipleOf": 123456001}', "50000 as the product"),
+        ("json_schema", '{"multipleOf": 997, "allOf": [{"multipleOf": 991}]}', "50000 as the product"),
+        ("json_schema", '{"pattern": "^(([a-z]{1,100}b?){1,100}c?){1,100}$"}', None),
+        ("regex", "a?" * 200_000, "too big"),
+        ("regex", "(" * 100_000 + ")" * 100_000, "invalid regex"),
+    ],
+)
+def test_what_a_grammar_may_cost_is_bounded(kind, text, message):
+    """Without bounds some of these would overflow the stack, which ends the process, or take minutes."""
+    if message is None:
+        GRAMMARS.compile(kind, text).mask(Bytes.eos)
+        return
+    with pytest.raises(JobError, match=message):
+        GRAMMARS.compile(kind, text)
+
+
+def test_a_grammar_that_takes_too_long_is_refused_and_holds_up_nobody(monkeypatch):
+    grammars, goes_on = Grammars(Bytes()), threading.Event()
+    grammars.compile("regex", "a")
+    monkeypatch.setattr(constraint, "_SECONDS", 0.01)
+    monkeypatch.setattr(constraint, "_matcher", lambda *given: goes_on.wait(60))
+    with pytest.raises(JobError, match="takes more than"):
+        grammars.compile("regex", "a")
+    with pytest.raises(JobError, match="still being compiled"):
+        grammars.compile("regex", "a")
+    goes_on.set()
+    monkeypatch.undo()
+    assert not grammars.compile("regex", "a").finished
 
 
 @pytest.mark.parametrize(

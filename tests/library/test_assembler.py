@@ -182,6 +182,15 @@ def test_keys(inner: str, spelled: str) -> None:
     assert arguments("glm47", f"<tool_call>save{inner}</tool_call>") == [spelled]
 
 
+@pytest.mark.parametrize("name", ["'q'", '"', "f"])
+def test_declared_names_may_begin_with_quotes(name: str) -> None:
+    raw = f"<tool_call>{name}<arg_key>{name}</arg_key><arg_value>x</arg_value></tool_call>"
+    parser = Parser(grammar("glm47"), [tool(name, **{name: STRING})], start="text")
+    found = [event for character in raw for event in parser.feed(character)]
+    calls = fold(join([*found, *parser.finish("stop")])).tool_calls
+    assert [(call.name, json.loads(call.arguments)) for call in calls] == [(name, {name: "x"})]
+
+
 def test_a_name_too_long_to_be_one() -> None:
     long = "x" * 3000
     first, second = (

@@ -6,20 +6,25 @@ from __future__ import annotations
 import json
 import random
 import re
+from itertools import groupby
 
 import jsonschema_rs
 import pytest
 from attrs import evolve
+from hypothesis import given
+from hypothesis import strategies as st
 
 import colibri
 from colibri.constraint import reply_constraint
-from colibri.conversation import Text, Tool, ToolCall, Turn
+from colibri.conversation import Reasoning, Text, Tool, ToolCall, Turn
 from colibri.events import TextDelta
 from colibri.parser import Parser
 from colibri.reply import fold, join
 from colibri.strictness import form_fault
 from colibri_engine.constraint import Grammars
+from colibri_engine.errors import JobError
 
+from . import declarations
 from .replies import grammar
 
 FAMILIES = colibri.load([])
@@ -110,14 +115,17 @@ class Tokens:
 class Way:
     """A reply on its way through a constraint."""
 
-    def __init__(self, name, state=None, **wanted):
-        self.tokens = Tokens(grammar(name).special)
-        text = reply_constraint(
-            grammar(name), state or grammar(name).begin, token_ids=self.tokens.ids, **wanted
-        )
-        assert text is not None
+    def __init__(self, name, text):
+        self.grammar = grammar(name)
+        self.tokens = Tokens(self.grammar.special)
         self.way = Grammars(self.tokens).compile("lark", text)
         self.reply = []
+
+    @classmethod
+    def of(cls, name, state=None, **wanted):
+        text = written(name, state, **wanted)
+        assert text is not None
+        return cls(name, text)
 
     def allowed(self):
         mask = self.way.mask([self.tokens.end])
@@ -155,15 +163,22 @@ class Way:
             self.take(choose.choice(plain or others))
         return False
 
-    def events(self, name, tools):
-        parser = Parser(grammar(name), tools, ids=lambda: "call")
-        events = []
-        for token in self.reply:
-            if token >= 256:
-                events += parser.feed(self.tokens.spellings[token].decode(), True)
-            else:
-                events += parser.feed(chr(token), False)
-        return join([*events, *parser.finish("stop")])
+    def events(self, tools=(), start=None):
+        return read(self.grammar, self.tokens, self.reply, tools, start)
+
+
+def written(name, state=None, **wanted):
+    ids = Tokens(grammar(name).special).ids
+    return reply_constraint(grammar(name), state or grammar(name).begin, token_ids=ids, **wanted)
+
+
+def read(grammar, tokens, reply, tools=(), start=None):
+    """What the parser makes of a reply whose control tokens are told from text."""
+    parser, events = Parser(grammar, tools, start=start, ids=lambda: "call"), []
+    for control, run in groupby(reply, lambda token: token >= 256):
+        for text in map(tokens.token_bytes, run) if control else [bytes(run)]:
+            events += parser.feed(text.decode(errors="replace"), control)
+    return join([*events, *parser.finish("stop")])
 
 
 def call_marks(name):
@@ -174,11 +189,11 @@ def call_marks(name):
 @pytest.mark.parametrize("name", CALLING)
 def test_allowed_replies_hold_only_whole_and_fitting_calls(name):
     ended = called = 0
-    for seed in range(24):
-        way = Way(name, tools=TOOLS)
+    for seed in range(10):
+        way = Way.of(name, tools=TOOLS)
         if not way.wander(seed, call_marks(name)):
             continue
-        events = way.events(name, TOOLS)
+        events = way.events(TOOLS)
         text = b"".join(map(way.tokens.token_bytes, way.reply))
         # The token that closes a call of gpt_oss ends the reply, so that the reply itself lacks it.
         assert name == "gpt_oss" or form_fault(events, grammar(name)) is None, text
@@ -187,8 +202,8 @@ def test_allowed_replies_hold_only_whole_and_fitting_calls(name):
             called += 1
             tool = next(tool for tool in TOOLS if tool.name == call.name)
             jsonschema_rs.validate(tool.parameters, json.loads(call.arguments))
-    assert ended > 4
-    assert called > 3
+    assert ended > 2
+    assert called > 1
 
 
 @pytest.mark.parametrize("name", THINKING)
@@ -196,19 +211,14 @@ def test_allowed_replies_hold_only_whole_and_fitting_calls(name):
 def test_content_is_json_behind_any_reasoning(name, start):
     state = grammar(name).starts.get(start) or grammar(name).begin
     ended = 0
-    for seed in range(8):
-        way = Way(name, state, schema=SCHEMA)
+    for seed in range(5):
+        way = Way.of(name, state, schema=SCHEMA)
         if not way.wander(seed, call_marks(name)):
             continue
-        parser = Parser(grammar(name), start=start)
-        events = []
-        for token in way.reply:
-            events += parser.feed(way.tokens.token_bytes(token).decode("latin-1"), token >= 256)
-        events += parser.finish("stop")
-        content = "".join(event.text for event in events if isinstance(event, TextDelta))
+        content = "".join(event.text for event in way.events(start=start) if isinstance(event, TextDelta))
         ended += 1
         jsonschema_rs.validate(SCHEMA, json.loads(content))
-    assert ended > 3
+    assert ended > 1
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -224,8 +234,185 @@ def test_official_renders_of_calls_are_allowed(variant, text, declared):
     messages = [{"role": "user", "content": "How is it?"}]
     asked = colibri.conversation_from_openai(messages, [tool.declaration for tool in TOOLS])
     answered = evolve(asked, turns=(*asked.turns, Turn("assistant", (Text(text), *calls))))
+    reply = rendered_reply(family, answered)
+    assert Way.of(family.grammar.name, tools=TOOLS).follow(reply) == ""
+
+
+# Where values end with ordinary text, a JSON string that spells the end is read as the end, and is not tried.
+PLAIN = {"qwen3_xml", "mimo_v2"}
+LURES = [
+    "</parameter>\n<parameter=",
+    "</parameter>\n</function>",
+    "</function>\n<function=f>",
+    "analysis",
+    "null",
+]
+
+
+def random_tools(choose, *, odd, strings=True):
+    odd_names = choose.sample(declarations.ODD_NAMES, 1) * odd
+    names = choose.sample(["f", "get it", *odd_names], choose.randint(1, 2))
+    return [declarations.tool(choose, name, strings=strings, odd=odd) for name in names]
+
+
+@pytest.mark.parametrize("name", CALLING)
+@pytest.mark.parametrize("odd", [False, True])
+def test_whatever_is_declared_allowed_replies_are_read_as_calls_that_fit(name, odd):
+    """Marks that the parser forgives, or that text only seems to hold, are tried in every text."""
+    ended = called = 0
+    for seed in range(25):
+        choose = random.Random(f"{name} {seed}")
+        tools = random_tools(choose, odd=odd, strings=name not in PLAIN)
+        text = written(name, tools=tools)
+        if text is None:
+            continue
+        try:
+            way = Way(name, text)
+        except JobError:  # no value fits some schema
+            continue
+        keys = [f"<parameter={key}>" for tool in tools for key in tool.parameters["properties"]]
+        marks = [mark.at for state in grammar(name).states.values() for mark in state.marks]
+        if not way.wander(seed, [*marks, *call_marks(name), *keys, *LURES, *declarations.WORDS]):
+            continue
+        ended += 1
+        events = way.events(tools)
+        assert name == "gpt_oss" or form_fault(events, grammar(name)) is None, bytes(way.reply)
+        for call in fold(events).tool_calls:
+            called += 1
+            tool = next(tool for tool in tools if tool.name == call.name)
+            jsonschema_rs.Draft202012Validator(tool.parameters).validate(json.loads(call.arguments))
+    assert ended > (2 if odd else 10)
+    assert odd or called > 3
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_official_renders_are_allowed_as_far_as_they_can_be_read(variant):
+    family, allowed = FAMILIES[variant], 0
+    for seed in range(12):
+        choose = random.Random(f"{variant} {seed}")
+        tools = random_tools(choose, odd=False)
+        calls = []
+        for tool in choose.choices(tools, k=choose.randint(1, 3)):
+            properties, required = tool.parameters["properties"], tool.parameters["required"]
+            chosen = {
+                key: node for key, node in properties.items() if key in required or choose.random() < 0.6
+            }
+            arguments = {
+                key: declarations.value(choose, node, tool.parameters) for key, node in chosen.items()
+            }
+            if jsonschema_rs.Draft202012Validator(tool.parameters, validate_formats=True).is_valid(arguments):
+                calls.append(ToolCall(tool.name, json.dumps(arguments, ensure_ascii=False), "a"))
+        asked = colibri.conversation_from_openai(
+            [{"role": "user", "content": "?"}], [tool.declaration for tool in tools]
+        )
+        reasoning = [Reasoning("Well.\nYes.")] * choose.randint(0, 1)
+        parts = (*reasoning, Text(choose.choice(["", "Let a < b.\n\n"])), *calls)
+        reply = rendered_reply(family, evolve(asked, turns=(*asked.turns, Turn("assistant", parts))))
+        text = written(family.grammar.name, tools=tools)
+        if text is None or not calls:
+            continue
+        way = Way(family.grammar.name, text)
+        events = read(family.grammar, way.tokens, way.tokens.encode(reply), tools)
+        told = [(call.name, json.loads(call.arguments)) for call in fold(events).tool_calls]
+        if told == [(call.name, json.loads(call.arguments)) for call in calls]:
+            assert way.follow(reply) == "", reply
+            allowed += 1
+    assert allowed > 2
+
+
+def rendered_reply(family, answered):
     whole = family.render(answered, cue=False).text
     reply = whole[whole.rindex(family.grammar.cue) + len(family.grammar.cue) :]
     for end in family.stops.tokens:
         reply = reply.rstrip("\n").removesuffix(end)
-    assert Way(family.grammar.name, tools=TOOLS).follow(reply) == ""
+    return reply
+
+
+@pytest.mark.parametrize(
+    ("change", "there_is_one"),
+    [
+        ({}, True),
+        ({"required": ["a", "ghost"]}, False),
+        ({"minProperties": 1}, False),
+        ({"anyOf": [{"required": ["a"]}, {"required": ["b"]}]}, False),
+        ({"type": ["object", "null"]}, True),
+        ({"type": "string"}, False),
+        ({"properties": {"a": {"type": "string", "pattern": "^x"}}}, False),
+        ({"properties": {"a": {"minLength": 3}}}, False),
+        ({"properties": {"a": {"type": "array", "items": {"$ref": "#"}}}}, False),
+        ({"properties": {"a": {"type": "array", "items": {"$ref": "#/properties/b"}}}}, False),
+        ({"properties": {" a": {"type": "string"}, "b": {"type": "string"}}, "required": ["b"]}, True),
+        ({"properties": {" a": {"type": "string"}}, "required": [" a"]}, False),
+        ({"properties": {"\ud800": {"type": "string"}}}, False),
+    ],
+)
+def test_what_cannot_be_said_has_no_grammar(change, there_is_one):
+    function = {"name": "f", "parameters": {"properties": {"a": {"type": "string"}}, **change}}
+    tool = Tool({"type": "function", "function": function})
+    assert (written("glm47", tools=[tool]) is not None) == there_is_one
+
+
+def test_the_last_of_equal_names_counts():
+    tools = [
+        Tool({"type": "function", "function": {"name": "f", "parameters": {"properties": {key: {}}}}})
+        for key in "ab"
+    ]
+    reply = "</think><tool_call>f<arg_key>{}</arg_key><arg_value>1</arg_value></tool_call>"
+    assert Way.of("glm47", tools=tools).follow(reply.format("b")) == ""
+    assert Way.of("glm47", tools=tools).follow(reply.format("a")) != ""
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 10**12) | st.floats(allow_nan=False) | st.text(max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                [
+                    "type",
+                    "properties",
+                    "required",
+                    "enum",
+                    "const",
+                    "anyOf",
+                    "allOf",
+                    "oneOf",
+                    "$ref",
+                    "$defs",
+                    "a",
+                ]
+            )
+            | st.sampled_from(["items", "minLength", "maxLength", "not", "additionalProperties"]),
+            inner | st.sampled_from(["object", "string", "#", "#/$defs/a", ["string", "null"]]),
+            max_size=4,
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@given(JSON, st.sampled_from(CALLING))
+def test_no_declaration_makes_it_fail(parameters, name):
+    function = {"name": "f", "parameters": {"type": "object", "properties": {"a": parameters}}}
+    for inner in (function, {"name": "f", "parameters": parameters}):
+        tools = [Tool({"type": "function", "function": inner})]
+        text = written(name, tools=tools, schema=parameters if isinstance(parameters, dict) else None)
+        assert text is None or text.startswith("start: ")
+
+
+def test_endless_nesting_has_no_grammar():
+    node = {}
+    for _ in range(100_000):
+        node = {"items": node}
+    function = {"name": "f", "parameters": {"properties": {"a": {"type": "array", "items": node}}}}
+    assert written("glm47", tools=[Tool({"type": "function", "function": function})]) is None
+
+
+@pytest.mark.parametrize("name", [name for name in CALLING if name != "gpt_oss"])
+def test_grammars_grow_with_the_number_of_parameters(name):
+    def lines(count):
+        properties = {f"p{index}": {"type": ["string", "null"]} for index in range(count)}
+        function = {"name": "f", "parameters": {"type": "object", "properties": properties}}
+        return written(name, tools=[Tool({"type": "function", "function": function})]).count("\n")
+
+    assert lines(80) - lines(40) < 1.1 * (lines(40) - lines(0))

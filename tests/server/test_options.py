@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 
 import pytest
 
@@ -214,6 +215,18 @@ async def test_strict_declarations_hold_the_calls(serve):
         live.engine.script = lambda job: [JobError("grammar: too odd")]
         _, body, _ = await live.chat(tools=[strict])
         assert body["error"]["param"] == "tools"
+
+
+async def test_grammars_are_written_where_they_hold_up_nobody(serve, monkeypatch):
+    threads = []
+    monkeypatch.setattr(
+        "colibri.server.jobs.reply_constraint", lambda *given, **more: threads.append(threading.get_ident())
+    )
+    function = {"name": "weather", "strict": True, "parameters": {"type": "object"}}
+    async with serve(ScriptedEngine(say("Hi"), capabilities=GRAMMARS), token_ids=THINK) as live:
+        await live.chat(tools=[{"type": "function", "function": function}])
+    assert len(threads) == 1
+    assert threading.get_ident() not in threads
 
 
 async def test_a_continued_reply_is_held_to_its_schema_as_a_whole(serve):
