@@ -10,36 +10,33 @@ comma := ,
 
 .PHONY: serve test install check bench fuzz docs clean
 
-# $(call into_venv,EXTRAS): the project with its plugins, editable, built once.
+# $(call into_venv,EXTRAS): the project with its plugins, editable, built once. The warning that is left out
+# comes with every editable package that has no src folder.
 define into_venv
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "colibri needs Python 3.11 or newer; set PYTHON=python3.11")'
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable '.$(1)' $(foreach plugin,$(PLUGINS),--editable $(dir $(plugin)))
+	@test -x $(BIN)/python || { echo "creating $(VENV)" && $(PYTHON) -m venv $(VENV); }
+	@$(BIN)/python -m pip install --quiet --upgrade pip
+	@echo "building colibri (a few minutes the first time)"
+	@PYTHONWARNINGS='ignore:Editable installation' $(BIN)/python -m pip install --quiet \
+	  --editable '.[$(1)]' $(foreach plugin,$(PLUGINS),--editable $(dir $(plugin)))
 endef
 
 # What runs the server; what runs the tests; what checks types, imports and style.
 $(VENV)/.installed: $(SOURCES)
-	$(call into_venv,)
+	$(call into_venv,constrain)
 	@touch $@
 
 $(VENV)/.tested: $(SOURCES)
-	$(call into_venv,[test$(comma)clients])
+	$(call into_venv,test$(comma)clients)
 	@touch $(VENV)/.installed $@
 
 $(VENV)/.checked: $(SOURCES)
-	$(call into_venv,[test$(comma)clients$(comma)dev])
+	$(call into_venv,test$(comma)clients$(comma)dev)
 	@touch $(VENV)/.installed $(VENV)/.tested $@
 
 install: $(VENV)/.installed
 
 serve: install
-	$(BIN)/colibri pull smollm2
-	@echo
-	@echo "Serving on http://$(HOST):$(PORT)/v1 (Ctrl-C stops). Try in another terminal:"
-	@echo "  curl http://$(HOST):$(PORT)/v1/chat/completions -H 'Content-Type: application/json' \\"
-	@echo "    -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Say hello.\"}], \"stream\": true}'"
-	@echo
 	$(BIN)/colibri serve --host $(HOST) --port $(PORT)
 
 test: $(VENV)/.tested
