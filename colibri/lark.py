@@ -18,8 +18,8 @@ __all__ = ["SPACE", "alone", "escaped", "json_of", "one_of", "quoted", "token"]
 SPACE = r"/[ \t\r\n]{1,8}/?"
 """A little layout, or none."""
 
-# Any JSON layout, but no endless white space, in which weak models lose themselves.
-_LAYOUT = {"whitespace_pattern": r"[ \t\r\n]{0,64}", "lenient": True}
+# The layouts that people and programs write, but no white space without end, in which weak models get lost.
+_LAYOUT = {"whitespace_pattern": r"(\r?\n[ \t]{0,40}|[ \t]{0,2})", "lenient": True}
 _DEFINITIONS = ("$defs", "definitions")
 _REFERENCE = re.compile(r"#/(\$defs|definitions)/([^/~%]+)(?:/|\Z)")
 _BASES = frozenset({"$id", "$anchor", "$dynamicRef", "$recursiveRef", *_DEFINITIONS})

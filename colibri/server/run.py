@@ -27,7 +27,6 @@ __all__ = ["bind", "listen", "run_server"]
 
 _COLLECTIONS = 2000, 20, 100
 _BACKLOG = 1024
-"""The family whose form of calls is used where tools are offered in words."""
 
 
 def run_server(

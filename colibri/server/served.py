@@ -18,6 +18,7 @@ from colibri_engine.api import Engine
 __all__ = ["Served", "special_ids", "with_settings"]
 
 _MAX_CHOICES = 16
+# The family whose form of calls is used where tools are offered in words.
 _DONOR = "glm52"
 
 

@@ -7,7 +7,7 @@ import re
 import threading
 from collections.abc import Callable, Iterable
 from importlib.util import find_spec
-from math import prod
+from math import log2
 from typing import TYPE_CHECKING, Final, Protocol
 
 from .errors import JobError
@@ -19,8 +19,8 @@ __all__ = ["GRAMMAR_KINDS", "Constraint", "Grammars", "Vocabulary", "available"]
 
 GRAMMAR_KINDS: Final = ("json_schema", "regex", "lark")
 
-# Any JSON layout, but no endless white space, in which weak models lose themselves.
-_WHITE_SPACE: Final = r"[ \t\r\n]{0,64}"
+# The layouts that people and programs write, but no white space without end, in which weak models get lost.
+_WHITE_SPACE: Final = r"(\r?\n[ \t]{0,40}|[ \t]{0,2})"
 _LONGEST: Final = 300
 
 # What a grammar may cost. `llguidance` has no guard for its stack, on which it descends for every reference
@@ -28,9 +28,10 @@ _LONGEST: Final = 300
 _TEXT: Final = 1 << 20
 _RULES: Final = 20_000
 _REFERENCES: Final = 256
-_DIVISORS: Final = 50_000
+_DIVISORS: Final = 16
 _STACK: Final = 256 << 20
 _SECONDS: Final = 2.0
+_AT_ONCE: Final = 4
 _ITEMS: Final = 10_000
 _STEP_FUEL: Final = 100_000
 _FIRST_FUEL: Final = 500_000
@@ -108,14 +109,14 @@ class Constraint:
 
 
 class Grammars:
-    """Compiles the grammars of one model's replies, one at a time; safe to use from several threads."""
+    """Compiles the grammars of one model's replies, a few at a time; safe to use from several threads."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         """Nothing is prepared before the first grammar."""
         self._vocabulary = vocabulary
         self._tokenizer: LLTokenizer | None = None
         self._lock = threading.Lock()
-        self._busy = threading.Lock()
+        self._busy = threading.BoundedSemaphore(_AT_ONCE)
 
     def compile(self, kind: str, text: str) -> Constraint:
         """The constraint of a new reply. kind: one of GRAMMAR_KINDS.
@@ -133,7 +134,7 @@ class Grammars:
                 self._tokenizer = _prepared(self._vocabulary)
         tokenizer = self._tokenizer
         if not self._busy.acquire(timeout=_SECONDS):
-            raise JobError("grammar: another one is still being compiled; try again")
+            raise JobError("grammar: others are still being compiled; try again")
         return Constraint(_within(self._busy, lambda: _matcher(tokenizer, kind, text)), self._vocabulary.size)
 
 
@@ -150,7 +151,7 @@ def _check_size(kind: str, text: str) -> None:
         (len(text), _TEXT, "characters"),
         (len(lines), _RULES, "lines"),
         (references, _REFERENCES, "references in one schema"),
-        (prod(set(map(_steps, _DIVISOR.findall(text)))), _DIVISORS, "as the product of its `multipleOf`"),
+        (sum(map(log2, set(map(_steps, _DIVISOR.findall(text))))), _DIVISORS, "bits in its `multipleOf`"),
     ):
         if size > limit:
             raise JobError(f"grammar: it has more than {limit} {what}; make it simpler")
@@ -161,7 +162,7 @@ def _steps(number: str) -> int:
     return int(number.replace(".", "").lstrip("0")[:9] or 1)
 
 
-def _within(busy: threading.Lock, work: Callable[[], LLMatcher]) -> LLMatcher:
+def _within(busy: threading.Semaphore, work: Callable[[], LLMatcher]) -> LLMatcher:
     """What `work` returns, in a thread with a large stack that then releases `busy`.
 
     Raises:

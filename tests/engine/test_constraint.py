@@ -205,8 +205,9 @@ def chained(count):
         ("lark", chained(30_000), "20000 lines"),
         ("json_schema", json.dumps({"const": "x" * (1 << 20)}), "1048576 characters"),
         ("json_schema", '{"multipleOf": 0.05}', None),
-        ("json_schema", '{"multipleOf": 123456001}', "50000 as the product"),
-        ("json_schema", '{"multipleOf": 997, "allOf": [{"multipleOf": 991}]}', "50000 as the product"),
+        ("json_schema", '{"multipleOf": 123456001}', "16 bits"),
+        ("json_schema", '{"multipleOf": 997, "allOf": [{"multipleOf": 991}]}', "16 bits"),
+        ("json_schema", json.dumps({"enum": [{"multipleOf": at} for at in range(1, 40_000)]}), "16 bits"),
         ("json_schema", '{"pattern": "^(([a-z]{1,100}b?){1,100}c?){1,100}$"}', None),
         ("regex", "a?" * 200_000, "too big"),
         ("regex", "(" * 100_000 + ")" * 100_000, "invalid regex"),
@@ -226,8 +227,9 @@ def test_a_grammar_that_takes_too_long_is_refused_and_holds_up_nobody(monkeypatc
     grammars.compile("regex", "a")
     monkeypatch.setattr(constraint, "_SECONDS", 0.01)
     monkeypatch.setattr(constraint, "_matcher", lambda *given: goes_on.wait(60))
-    with pytest.raises(JobError, match="takes more than"):
-        grammars.compile("regex", "a")
+    for _ in range(4):
+        with pytest.raises(JobError, match="takes more than"):
+            grammars.compile("regex", "a")
     with pytest.raises(JobError, match="still being compiled"):
         grammars.compile("regex", "a")
     goes_on.set()
