@@ -153,10 +153,11 @@ class EventStream:
         protocol = self._request.protocol
         if protocol.writing_paused:
             await self._drain()
-        try:
-            await self.response.write(frame)
-        except ConnectionError:
-            raise ClientGone from None
+        transport = self._request.transport
+        if transport is None or transport.is_closing():
+            raise ClientGone
+        # One chunk of the chunked encoding. `response.write` does the same, for a fifth of a token's CPU time.
+        transport.write(b"%x\r\n%b\r\n" % (len(frame), frame))
         self._last = now = self._clock()
         if now - self._turn > _TURN_SECONDS:  # an engine with ready tokens never makes us wait
             await asyncio.sleep(0)
