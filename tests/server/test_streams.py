@@ -36,6 +36,27 @@ async def connect(live, **fields):
     return reader, writer
 
 
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+async def test_streams_are_framed_as_the_version_of_http_has_it(serve, version):
+    """Proxies speak HTTP/1.0 to us, which has no chunked encoding: the end of the connection is the end."""
+    async with serve(ScriptedEngine(say("Hello ", "there"))) as live:
+        reader, writer = await asyncio.open_connection("127.0.0.1", live.port)
+        writer.write(request_bytes(stream=True).replace(b"HTTP/1.1\r\n", f"HTTP/{version}\r\n".encode()))
+        head = await reader.readuntil(b"\r\n\r\n")
+        chunked = b"transfer-encoding: chunked" in head.lower()
+        assert chunked == (version == "1.1")
+        body = b""
+        if chunked:
+            while size := int(await reader.readline(), 16):
+                body += await reader.readexactly(size)
+                assert await reader.readexactly(2) == b"\r\n"
+        else:
+            body = await asyncio.wait_for(reader.read(), 10)
+        frames = body.decode().split("\n\n")[:-1]
+        assert "".join(delta.get("content", "") for delta in deltas(frames)) == "Hello there"
+        writer.close()
+
+
 async def test_the_order_of_frames(serve):
     async with serve(ScriptedEngine(say("Hello ", "there"))) as live:
         frames = await live.frames(stream_options={"include_usage": True})
