@@ -126,7 +126,7 @@ async def test_eviction_breaks_off_who_holds_a_slot_now_or_a_moment_later():
     assert scheduler.counters().failed == 2
 
 
-def test_preference_is_own_slot_then_longest_prefix_then_smallest():
+def test_which_slot_is_preferred():
     affinity = Affinity(3)
     affinity.remember(1, "a", "system: one")
     affinity.remember(2, "b", "system: two")
