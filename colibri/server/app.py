@@ -93,6 +93,7 @@ class App:
 
     def serve(self, served: Served) -> None:
         """The model is loaded: answer for it from now on."""
+        self.affinity = Affinity(self.settings.kv_slots, copies=served.engine.capabilities.copies_prefixes)
         self._served = evolve(served, engine=MeasuredEngine(served.engine, self.metrics))
 
     @property

@@ -148,13 +148,14 @@ class _Memory:
 class Affinity:
     """Prefers the slot that already holds a conversation: a wish, never a reason to wait.
 
-    The conversation's own slot if it is free, else one whose prompt this one goes on with, else one that
-    holds nothing, since the engine begins a prompt with whatever slot has its beginning; else the one with
-    the longest common prefix, else the smallest.
+    The conversation's own slot if it is free, else the one with the longest common prefix, else the
+    smallest. Where the engine `copies` prefixes between slots, one that holds nothing comes before those
+    of other conversations, which would be lost for little.
     """
 
-    def __init__(self, slots: int) -> None:
+    def __init__(self, slots: int, *, copies: bool = False) -> None:
         self._slots = [_Memory() for _ in range(slots)]
+        self._copies = copies
 
     def choose(self, key: str | None, prompt: str | Sequence[int]) -> Choose:
         """The rule for one request, for `Scheduler.slot`."""
@@ -164,8 +165,8 @@ class Affinity:
                 return free[0]
             shared = {slot: _shared(self._slots[slot].prompt, prompt) for slot in free}
             own = [slot for slot in free if key is not None and self._slots[slot].key == key]
-            continued = [slot for slot in free if self._continues(slot, key, shared[slot])]
-            empty = [slot for slot in free if not self._slots[slot].prompt]
+            empty = [slot for slot in free if self._copies and not self._slots[slot].prompt]
+            continued = [slot for slot in free if empty and self._continues(slot, key, shared[slot])]
             return min(own or continued or empty or free, key=lambda slot: (-shared[slot], slot))
 
         return pick

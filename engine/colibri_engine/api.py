@@ -168,7 +168,8 @@ EngineEvent: TypeAlias = Accepted | Progress | Echo | Piece | Done
 class Capabilities:
     """What an engine can do; what is absent here must be refused before a job is made.
 
-    slots: jobs at a time. pins: how many pinned prompts it keeps at most.
+    slots: jobs at a time. pins: how many pinned prompts it keeps at most. copies_prefixes: a prompt begins
+    with whatever slot holds its beginning, not only with its own.
     """
 
     context_length: int
@@ -179,6 +180,7 @@ class Capabilities:
     token_ids: bool = False
     tokenize: bool = False
     candidates_spelled: bool = False
+    copies_prefixes: bool = False
     sampling: frozenset[str] = frozenset({"temperature", "top_p"})
     grammars: frozenset[str] = frozenset()
     media: frozenset[str] = frozenset()

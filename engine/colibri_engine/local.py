@@ -142,6 +142,7 @@ class LocalEngine(Scoring):
             token_ids=True,
             tokenize=True,
             candidates_spelled=True,
+            copies_prefixes=True,
             sampling=frozenset(SAMPLING_RANGES) | {"seed", "logit_bias"},
             grammars=available(),
         )

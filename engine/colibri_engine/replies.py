@@ -117,6 +117,7 @@ def encode_capabilities(able: Capabilities) -> bytes:
         f"echo={able.echo:d}",
         f"ids={able.token_ids:d}",
         f"cand={able.candidates_spelled:d}",
+        f"copies={able.copies_prefixes:d}",
         f"sampling={','.join(sorted(able.sampling))}",
         f"grammars={','.join(sorted(able.grammars))}",
     ]
@@ -156,6 +157,7 @@ def capabilities_of(words: Mapping[str, str], *, context: int, slots: int) -> Ca
         echo=number("echo") > 0,
         token_ids=number("ids") > 0,
         candidates_spelled=number("cand") > 0,
+        copies_prefixes=number("copies") > 0,
         sampling=names("sampling", "temperature,top_p"),
         grammars=names("grammars"),
     )

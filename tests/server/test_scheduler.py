@@ -126,15 +126,16 @@ async def test_eviction_breaks_off_who_holds_a_slot_now_or_a_moment_later():
     assert scheduler.counters().failed == 2
 
 
-def test_which_slot_is_preferred():
-    affinity = Affinity(3)
+@pytest.mark.parametrize("copies", [False, True])
+def test_which_slot_is_preferred(copies):
+    affinity = Affinity(3, copies=copies)
     affinity.remember(1, "a", "system: one")
     affinity.remember(2, "b", "system: two")
     assert affinity.choose("b", "something else")([0, 1, 2]) == 2
-    assert affinity.choose("b", "system: one more")([0, 1]) == 0
+    assert affinity.choose("b", "system: one more")([0, 1]) == (0 if copies else 1)
     assert affinity.choose("a", "system: two")([1, 2]) == 1
     assert affinity.choose(None, "system: one more")([0, 1, 2]) == 1
-    assert affinity.choose("c", "system: one more")([0, 1, 2]) == 0
+    assert affinity.choose("c", "system: one more")([0, 1, 2]) == (0 if copies else 1)
     assert affinity.choose("c", "system: two more")([1, 2]) == 2
     assert affinity.choose(None, "else")([0, 1, 2]) == 0
     assert affinity.choose("b", "system: two")([0]) == 0
