@@ -1,5 +1,6 @@
 """What `make` would run; nothing is."""
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -22,6 +23,9 @@ def planned(tmp_path):
         done = subprocess.run(
             ["make", "--dry-run", target],
             cwd=tmp_path,
+            env={
+                name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))
+            },
             capture_output=True,
             text=True,
             timeout=60,
