@@ -65,7 +65,7 @@ class _Call:
         """
         for index, given in enumerate(self.request.prompts):
             self.choice = index * self.request.choices
-            self.members.append(Member.of(self.app.served, given, self.request.schema))
+            self.members.append(Member.of(self.app.served, given).held(self.app.served, self.request))
 
     def slot(self) -> AbstractAsyncContextManager[Ticket]:
         """The wait for a slot: the client's, or one that may hold the conversation."""

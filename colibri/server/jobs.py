@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from attrs import asdict, frozen
+from attrs import asdict, evolve, frozen
 
 from colibri.constraint import reply_constraint
 from colibri.control_tokens import find_control_tokens
@@ -41,20 +41,25 @@ class Member:
     grammar: tuple[GrammarKind, str] | None = None
 
     @classmethod
-    def of(cls, served: Served, given: PromptInput, schema: Mapping[str, Any] | None = None) -> Member:
-        """The prompt as the engine reads it; schema: what the reply's content must be JSON of.
+    def of(cls, served: Served, given: PromptInput) -> Member:
+        """The prompt as the engine reads it.
 
         Raises:
             ColibriError: the family's format refuses the conversation, or it spells a control token and
                 the settings refuse that.
         """
         if not isinstance(given, Conversation):
-            return cls(given, grammar=_json(served, schema))
+            return cls(given)
         if served.settings.control_tokens == "refuse":
             _refuse_control_tokens(served, given)
         prompt = prepare(served.family, given)
-        grammar = _grammar(served, schema, given, prompt)
-        return cls(prompt.text, trusted_spans(prompt.segments), prompt, given, grammar)
+        return cls(prompt.text, trusted_spans(prompt.segments), prompt, given)
+
+    def held(self, served: Served, request: Request) -> Member:
+        """The same with what its reply is held to; see `constrained` for when that takes a while."""
+        if self.prompt is None or self.conversation is None:
+            return evolve(self, grammar=_json(served, request.schema))
+        return evolve(self, grammar=_grammar(served, request.schema, self.conversation, self.prompt))
 
     def stream(self, served: Served, request: Request) -> ReplyStream:
         """What reads one reply to it. A family's own stops hold where the client names none."""
