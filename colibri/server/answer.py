@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import AbstractAsyncContextManager, aclosing
 from functools import partial
 
@@ -29,6 +29,7 @@ from colibri.server.app import App, Body
 from colibri.server.exchange import Exchange
 from colibri.server.jobs import Member, constrained, job_for
 from colibri.server.responses import json_response
+from colibri.server.served import special_ids
 from colibri.server.sse import EventStream
 from colibri.strictness import form_fault
 from colibri_engine.api import Done, Job, Progress
@@ -57,15 +58,16 @@ class _Call:
     choice: int = 0
     progress: tuple[int, int] | None = None
 
-    def prepare(self) -> None:
-        """Render every prompt.
+    def prepare(self, token_ids: Mapping[str, int]) -> None:
+        """Render every prompt, and write what its replies are held to.
 
         Raises:
             ColibriError: the family's format refuses one, that of `choice`.
         """
         for index, given in enumerate(self.request.prompts):
             self.choice = index * self.request.choices
-            self.members.append(Member.of(self.app.served, given).held(self.app.served, self.request))
+            member = Member.of(self.app.served, given)
+            self.members.append(member.held(self.app.served, self.request, token_ids))
 
     def slot(self) -> AbstractAsyncContextManager[Ticket]:
         """The wait for a slot: the client's, or one that may hold the conversation."""
@@ -143,7 +145,9 @@ async def answer(app: App, exchange: Exchange, body: Body, protocol: WireProtoco
     request = await exchange.work(lambda: protocol.parse(body, app.served.offer))
     call = _Call(app, exchange, request, protocol.reply(request, int(time.time())))
     try:
-        await exchange.work(call.prepare, large=constrained(request))
+        held, served = constrained(request), app.served
+        token_ids = await special_ids(served.family, served.engine) if held else {}
+        await exchange.work(partial(call.prepare, token_ids), large=held)
         return await (_stream(call, protocol) if request.stream else _whole(call))
     except ClientGone:
         raise

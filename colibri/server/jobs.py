@@ -55,11 +55,15 @@ class Member:
         prompt = prepare(served.family, given)
         return cls(prompt.text, trusted_spans(prompt.segments), prompt, given)
 
-    def held(self, served: Served, request: Request) -> Member:
-        """The same with what its reply is held to; see `constrained` for when that takes a while."""
+    def held(self, served: Served, request: Request, token_ids: Mapping[str, int]) -> Member:
+        """The same with what its reply is held to; see `constrained` for when that takes a while.
+
+        token_ids: see `special_ids`.
+        """
         if self.prompt is None or self.conversation is None:
             return evolve(self, grammar=_json(served, request.schema))
-        return evolve(self, grammar=_grammar(served, request.schema, self.conversation, self.prompt))
+        grammar = _grammar(served, request.schema, self.conversation, self.prompt, token_ids)
+        return evolve(self, grammar=grammar)
 
     def stream(self, served: Served, request: Request) -> ReplyStream:
         """What reads one reply to it. A family's own stops hold where the client names none."""
@@ -131,7 +135,11 @@ def _sampling(served: Served, request: Request, choice: int) -> SamplingParams:
 
 
 def _grammar(
-    served: Served, schema: Mapping[str, Any] | None, conversation: Conversation, prompt: Prompt
+    served: Served,
+    schema: Mapping[str, Any] | None,
+    conversation: Conversation,
+    prompt: Prompt,
+    token_ids: Mapping[str, int],
 ) -> tuple[GrammarKind, str] | None:
     """What the reply is held to while it is generated: a wanted schema, strict declarations of tools.
 
@@ -147,7 +155,7 @@ def _grammar(
     if "lark" not in served.engine.capabilities.grammars:
         return None
     state = grammar.state_behind(reply_tail(prompt.text, grammar) or "")
-    text = reply_constraint(grammar, state, token_ids=served.token_ids, schema=schema, tools=tools)
+    text = reply_constraint(grammar, state, token_ids=token_ids, schema=schema, tools=tools)
     return None if text is None else ("lark", text)
 
 

@@ -18,7 +18,7 @@ from colibri.server.jobs import warm
 from colibri.server.pidfile import Running, record
 from colibri.server.routes import ROUTES
 from colibri.server.security import Keys, check_bind
-from colibri.server.served import Served, special_ids, with_settings
+from colibri.server.served import Served, with_settings
 from colibri.server.settings import Settings, SettingsError
 from colibri_engine.api import Engine
 from colibri_engine.child import kill_children
@@ -125,8 +125,7 @@ async def _serve(
         return
     engine = loading.result()
     try:
-        family = with_settings(family, app.settings)
-        served = Served(family, engine, app.settings, await special_ids(family, engine))
+        served = Served(with_settings(family, app.settings), engine, app.settings)
         await asyncio.to_thread(warm, served)
         gc.collect()
         # What is loaded by now stays, and a large body is many objects; walking over them holds up the loop.

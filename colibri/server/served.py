@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from typing import Any
 
 from attrs import evolve, field, frozen
@@ -24,15 +23,11 @@ _DONOR = "glm52"
 
 @frozen
 class Served:
-    """A loaded model under the name that clients use; `created` is when, in Unix seconds.
-
-    token_ids: those of the special spellings of the reply's format, as far as the engine tells.
-    """
+    """A loaded model under the name that clients use; `created` is when, in Unix seconds."""
 
     family: Family
     engine: Engine
     settings: Settings
-    token_ids: Mapping[str, int] = field(factory=dict)
     created: int = field(factory=lambda: int(time.time()))
 
     @property
@@ -79,8 +74,12 @@ class Served:
 
 
 async def special_ids(family: Family, engine: Engine) -> dict[str, int]:
-    """The ids of those special spellings of a family's replies that are one token of the model."""
-    if not engine.capabilities.tokenize:
+    """The ids of those special spellings of a family's replies that are one token of the model.
+
+    None for an engine that needs none, because it takes no grammars that name tokens, or does not tell.
+    """
+    able = engine.capabilities
+    if "lark" not in able.grammars or not able.tokenize:
         return {}
     found = {spelling: await engine.tokenize(spelling) for spelling in family.grammar.special}
     return {spelling: ids[0] for spelling, ids in found.items() if len(ids) == 1}

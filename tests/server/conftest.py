@@ -62,12 +62,11 @@ class Live:
 
 
 @asynccontextmanager
-async def running(engine=None, *, family_name="qwen36", keepalive=10.0, loaded=True, token_ids=None, **flags):
+async def running(engine=None, *, family_name="qwen36", keepalive=10.0, loaded=True, **flags):
     engine = engine or ScriptedEngine()
     app = App(load_settings(flags={"access_log": False, "model_id": family_name, **flags}), ROUTES, keepalive)
     if loaded:
-        served = with_settings(family(family_name), app.settings)
-        app.serve(Served(served, engine, app.settings, token_ids or {}))
+        app.serve(Served(with_settings(family(family_name), app.settings), engine, app.settings))
     server = await asyncio.get_running_loop().create_server(app.http, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     url = f"http://127.0.0.1:{port}"

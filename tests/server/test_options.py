@@ -181,13 +181,13 @@ async def test_a_schema_constrains_engines_that_can(serve):
         assert live.engine.jobs[1].grammar is None
 
 
-GRAMMARS = Capabilities(context_length=9000, grammars=frozenset({"json_schema", "lark"}))
+GRAMMARS = Capabilities(context_length=9000, tokenize=True, grammars=frozenset({"json_schema", "lark"}))
 THINK = {"<think>": 1, "</think>": 2, "<tool_call>": 3, "</tool_call>": 4}
 
 
 async def test_a_schema_holds_behind_reasoning(serve):
-    engine = ScriptedEngine(say("Well.\n</think>\n\n", "{}"), capabilities=GRAMMARS)
-    async with serve(engine, token_ids=THINK) as live:
+    engine = ScriptedEngine(say("Well.\n</think>\n\n", "{}"), capabilities=GRAMMARS, special=THINK)
+    async with serve(engine) as live:
         _, body, _ = await live.chat(response_format={"type": "json_object"}, enable_thinking=True)
         kind, text = live.engine.jobs[0].grammar
         assert kind == "lark"
@@ -204,7 +204,7 @@ async def test_strict_declarations_hold_the_calls(serve):
         }
         for strict in (True, False)
     )
-    async with serve(ScriptedEngine(say("Hi"), capabilities=GRAMMARS), token_ids=THINK) as live:
+    async with serve(ScriptedEngine(say("Hi"), capabilities=GRAMMARS, special=THINK)) as live:
         await live.chat(tools=[strict])
         kind, text = live.engine.jobs[0].grammar
         assert kind == "lark"
@@ -223,7 +223,7 @@ async def test_grammars_are_written_where_they_hold_up_nobody(serve, monkeypatch
         "colibri.server.jobs.reply_constraint", lambda *given, **more: threads.append(threading.get_ident())
     )
     function = {"name": "weather", "strict": True, "parameters": {"type": "object"}}
-    async with serve(ScriptedEngine(say("Hi"), capabilities=GRAMMARS), token_ids=THINK) as live:
+    async with serve(ScriptedEngine(say("Hi"), capabilities=GRAMMARS, special=THINK)) as live:
         await live.chat(tools=[{"type": "function", "function": function}])
     assert len(threads) == 1
     assert threading.get_ident() not in threads
