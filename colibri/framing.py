@@ -36,8 +36,8 @@ def fold(conversation: Conversation, family: Family) -> Conversation:
     `developer` becomes `system`. Where `Folding.late_system` is false, leading system turns join with a
     blank line and later ones move into the neighbouring user turn. Where text parts are not taken, they
     join without a separator and null becomes an empty string. Where tools need a description, one without
-    gets an empty one. Arguments of a call that a reply's end cut
-    off, which clients send back as they got them, are closed where they stop.
+    gets an empty one. Arguments of a call that a reply's end cut off, which clients send back as they got
+    them, are closed where they stop.
 
     Raises:
         ConversationError: a role is unknown.

@@ -23,6 +23,7 @@ __all__ = [
     "refuse",
     "refused",
     "text",
+    "token_ids",
 ]
 
 Check: TypeAlias = Callable[[str, Any], Any]
@@ -125,3 +126,11 @@ def list_of(item: Check, most: int | None = None) -> Check:
         return tuple(item(f"{name}.{index}", inner) for index, inner in enumerate(value))
 
     return check
+
+
+_TOKEN_IDS = list_of(integer(0, 2**31 - 1))
+
+
+def token_ids(name: str, value: Any) -> tuple[int, ...]:
+    """An array of token ids, which may be empty."""
+    return () if value == [] else _TOKEN_IDS(name, value)

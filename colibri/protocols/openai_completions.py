@@ -43,7 +43,8 @@ def parse(body: Mapping[str, Any], offer: Offer) -> Request:
     only_read = bool(body.get("echo") and body.get("logprobs"))
     options = generation_options(body, offer, least_tokens=0 if only_read else 1)
     logprobs, echo = _readout(body, offer)
-    if body.get("group_score") not in (None, False) or type(body.get("group_score")) in (int, float):
+    group_score = body.get("group_score")
+    if group_score is not None and group_score is not False:
         refused("group_score", "by this server; leave it out", "unsupported_value")
     delivery = delivery_options(body, offer)
     if len(prompts) > 1:

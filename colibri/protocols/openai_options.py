@@ -12,13 +12,13 @@ from colibri.protocols.fields import (
     Check,
     boolean,
     integer,
-    list_of,
     mapping,
     number,
     read,
     refuse,
     refused,
     text,
+    token_ids,
 )
 from colibri.protocols.output_schema import schema_of_format
 
@@ -44,7 +44,6 @@ MAX_LOGPROBS = 32
 
 _SEED_BITS = (1 << 63) - 1
 _MAX_STOPS, _LONGEST_STOP = 4, 1024
-_TOKEN_IDS = list_of(integer(0, 2**31 - 1))
 _SAMPLING_FIELDS = frozenset(attribute.name for attribute in fields(Sampling))
 
 
@@ -101,10 +100,6 @@ def _stop_sequence(name: str, value: Any) -> str:
     return str(value)
 
 
-def _stop_token_ids(name: str, value: Any) -> tuple[int, ...]:
-    return () if value == [] else _TOKEN_IDS(name, value)
-
-
 def _modalities(name: str, value: Any) -> None:
     if not isinstance(value, list) or not value or not all(isinstance(word, str) for word in value):
         refuse(name, "a non-empty array of strings")
@@ -159,7 +154,7 @@ def generation_options(body: Mapping[str, Any], offer: Offer, *, least_tokens: i
         "suffix": _no_suffix,
         "modalities": _modalities,
         "stop": _stop,
-        "stop_token_ids": _stop_token_ids,
+        "stop_token_ids": token_ids,
         "frequency_penalty": _PENALTY.offered("frequency_penalty", offer),
         "presence_penalty": _PENALTY.offered("presence_penalty", offer),
         "response_format": schema_of_format,

@@ -5,13 +5,12 @@ Shapes are those that lm-eval's remote tokenizer and vLLM use, and llama.cpp's f
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from aiohttp import web
 
 from colibri.protocols.base import ProtocolError
-from colibri.protocols.fields import boolean, integer, list_of, read, refuse
+from colibri.protocols.fields import boolean, read, refuse, token_ids
 from colibri.protocols.openai_chat import CHAT
 from colibri.rendering import Renderer
 from colibri.server.app import App, Body
@@ -22,8 +21,6 @@ from colibri_engine.api import Engine
 from colibri_engine.errors import JobError
 
 __all__ = ["apply_template", "detokenize", "tokenize", "tokenizer_info"]
-
-_TOKEN_IDS = list_of(integer(0, 2**31 - 1))
 
 
 async def tokenize(app: App, exchange: Exchange, body: Body) -> web.Response:
@@ -53,8 +50,7 @@ async def detokenize(app: App, exchange: Exchange, body: Body) -> web.Response:
         ProtocolError: the ids are missing or malformed, or the engine does not show its tokens.
     """
     engine = _engine(app)
-    given = body.get("tokens")
-    ids: Sequence[int] = () if given == [] else _TOKEN_IDS("tokens", given)
+    ids = token_ids("tokens", body.get("tokens"))
     try:
         text = await engine.detokenize(ids)
     except JobError as error:
